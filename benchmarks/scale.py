@@ -253,7 +253,11 @@ def _after(batches: int, index: int, ranks: int, samples: int) -> DataLoader[Any
 
 def _stream(index: int, ranks: int, shards: int, shard_length: int) -> DataLoader[Any]:
     return DataLoader(
-        NumberStream(shard_length), _BATCH, ranks=(index, ranks), num_shards=shards, seed=0, batchify_fn=np.array
+        IterableDataset(NumberStream(shard_length), num_shards=shards),
+        _BATCH,
+        ranks=(index, ranks),
+        seed=0,
+        batchify_fn=np.array,
     )
 
 

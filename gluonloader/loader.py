@@ -49,7 +49,7 @@ class DataLoader(Generic[Batch]):
 
     Args:
         dataset: any object with `__len__` and `__getitem__`, such as a list; or an object with `__iter__` only, which
-            is read in shards: see `num_shards` and `docs/iterable.md`.
+            is read in shards: see `IterableDataset` and `docs/iterable.md`.
         batch_size: number of samples in a batch; None if an iterable dataset yields whole batches.
         shuffle: use a new random order in each epoch; the order depends only on `seed` and the number of the epoch.
         sampler: any iterable of indices with a length; replaces `shuffle`.
@@ -92,10 +92,6 @@ class DataLoader(Generic[Batch]):
             With "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is
             needed. Use "forkserver" if threads compute or hold locks while workers start; see `docs/workers.md`.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
-        num_shards: number of shards into which an iterable dataset is divided; one worker reads each shard. The default
-            is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
-        shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
-            shuffled with each other; default 1000.
         ranks: if several processes read the dataset, the rank of this process and the number of processes: `(index,
             count)`; "env", "torch" or "mpi" to look them up; or a `Ranks`. Each process reads its own part of the
             order that all share; of an iterable dataset, its own shards. `Ranks` says how all processes get the same
@@ -150,15 +146,13 @@ class DataLoader(Generic[Batch]):
         worker_payload: Callable[[LoaderInfo, int], Any] | None = None,
         start_method: str | None = None,
         memory_limit: int | str | None = None,
-        num_shards: int | None = None,
-        shuffle_buffer: int | None = None,
         ranks: Ranks | tuple[int, int] | Literal["env", "torch", "mpi"] | None = None,
         concurrency: int = 1,
         on_error: ErrorAction | OnError = "raise",
     ) -> None:
         check_flags(shuffle=shuffle, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
-        batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer, ranks)
+        batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, ranks)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
         options = choose_options(executor, num_workers, thread_pool, start_method, prefetch, memory_limit)
         seeds, share = as_seed(seed), ranks.share if isinstance(ranks, Ranks) else None

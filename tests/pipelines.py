@@ -95,12 +95,12 @@ PIPELINES = {
     "sharded": lambda way: DataLoader(
         Augmented(), SIZE, sampler=ShardedSampler(RandomSampler(LENGTH, seed=7), 2, 1), seed=7, **way
     ),
-    "iterable": lambda way: DataLoader(IterableDataset(stream), SIZE, seed=8, num_shards=3, **way),
+    "iterable": lambda way: DataLoader(IterableDataset(stream, num_shards=3), SIZE, seed=8, **way),
     "iterable-rollover": lambda way: DataLoader(
-        IterableDataset(stream), SIZE, last_batch="rollover", seed=8, num_shards=3, **way
+        IterableDataset(stream, num_shards=3), SIZE, last_batch="rollover", seed=8, **way
     ),
     "iterable-shuffled": lambda way: DataLoader(
-        IterableDataset(stream), 2, True, shuffle_buffer=6, seed=9, num_shards=2, **way
+        IterableDataset(stream, shuffle_buffer=6, num_shards=2), 2, True, seed=9, **way
     ),
 }
 

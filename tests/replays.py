@@ -153,9 +153,9 @@ PIPELINES = {
     "epochal": lambda way: DataLoader(Drawing(), SIZE, sampler=Epochal(), last_batch="rollover", seed=6, **way),
     "fixed": lambda way: DataLoader(Drawing(), SIZE, sampler=Fixed(), last_batch="rollover", seed=6, **way),
     "continuing": lambda way: DataLoader(Drawing(), SIZE, sampler=Continuing(), last_batch="rollover", seed=6, **way),
-    "iterable": lambda way: DataLoader(IterableDataset(stream), SIZE, seed=8, num_shards=3, **way),
+    "iterable": lambda way: DataLoader(IterableDataset(stream, num_shards=3), SIZE, seed=8, **way),
     "iterable_rollover": lambda way: DataLoader(
-        IterableDataset(stream), SIZE, True, shuffle_buffer=20, last_batch="rollover", seed=8, num_shards=2, **way
+        IterableDataset(stream, shuffle_buffer=20, num_shards=2), SIZE, True, last_batch="rollover", seed=8, **way
     ),
 }
 ONLY_SERIAL_OR_PROCESSES = {"globals", "transform"}  # threads do not seed the global generators

@@ -151,7 +151,7 @@ def test_a_loader_shows_the_arguments_that_were_passed(arguments, text):
 
 
 def test_a_loader_of_an_iterable_dataset_shows_its_shards():
-    with gl.DataLoader(Unbounded(), 4, True, num_shards=3, shuffle_buffer=10) as loader:
+    with gl.DataLoader(gl.IterableDataset(Unbounded(), num_shards=3, shuffle_buffer=10), 4, True) as loader:
         text = "batch_size=4, shuffle=True, num_shards=3, shuffle_buffer=10"
         assert repr(loader) == f"DataLoader(Unbounded(), {text})"
 
@@ -198,7 +198,7 @@ def test_an_iterator_shows_its_epoch_and_its_position(any_way):
 )
 def test_an_iterator_over_shards_counts_batches(samples, shards, batch_size, last_batch, sized):
     dataset = gl.IterableDataset(range(samples) if sized else lambda: iter(range(samples)))
-    with gl.DataLoader(dataset, batch_size, last_batch=last_batch, num_shards=shards) as loader:
+    with gl.DataLoader(gl.IterableDataset(dataset, num_shards=shards), batch_size, last_batch=last_batch) as loader:
         iterator, wanted = iter(loader), 0
         total = f" of {counted(len(loader), 'batch', 'batches')}" if sized else ""
         while True:

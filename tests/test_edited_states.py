@@ -234,8 +234,8 @@ class Iterable:
         self.stateful, self.arguments = stateful, arguments
 
     def make(self, **arguments):
-        arguments = {"batch_size": 3, "num_shards": 3, "seed": 3, **self.arguments, **arguments}
-        return DataLoader(Streams(self.stateful), batchify_fn=with_rng, **arguments)
+        arguments = {"batch_size": 3, "seed": 3, **self.arguments, **arguments}
+        return DataLoader(IterableDataset(Streams(self.stateful), 3, 6), batchify_fn=with_rng, **arguments)
 
     def states(self, **arguments):
         for stop in (0, 1, 3, 5, 7, 9, 100):
@@ -336,7 +336,7 @@ KINDS = {
     "iterable": Iterable(),
     "iterable, discard": Iterable(last_batch="discard"),
     "iterable, rollover": Iterable(last_batch="rollover"),
-    "iterable, shuffled": Iterable(shuffle=True, shuffle_buffer=6),
+    "iterable, shuffled": Iterable(shuffle=True),
     "iterable with a state": Iterable(stateful=True),
     "iterable, rank": Iterable(ranks=(1, 2)),
     "iterable, repeat": Iterable(ranks=Ranks(1, 2, "repeat", shard_lengths=[11, 4, 8])),

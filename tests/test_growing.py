@@ -122,7 +122,7 @@ def test_an_iterable_dataset_grows_unless_workers_have_copies(any_way, wrap):
     dataset = wrap(8)
     source = getattr(dataset, "_source", dataset)
     source = getattr(source, "_source", source)
-    with any_way.loader(dataset, 4, num_shards=1) as loader:
+    with any_way.loader(IterableDataset(dataset, num_shards=1), 4) as loader:
         assert len(batches_of(loader)) == 2
         source.length = 11
         if any_way.processes:
@@ -138,7 +138,7 @@ def test_an_iterable_dataset_grows_unless_workers_have_copies(any_way, wrap):
 
 def test_a_copy_of_a_loader_gives_its_workers_the_dataset_as_it_is_now():
     dataset = Stream(8)
-    with FORK.loader(dataset, 4, num_shards=1) as loader:
+    with FORK.loader(IterableDataset(dataset, num_shards=1), 4) as loader:
         dataset.length = 11
         assert len(loader) == 2
         with copy.copy(loader) as other, warnings.catch_warnings():

@@ -96,9 +96,9 @@ PIPELINES = {
     "transform": lambda way, **arguments: way.loader(Transformed(), SIZE, **arguments),
     "torch": lambda way, **arguments: way.loader(Tensors(), SIZE, **arguments),
     "batchify_fn": lambda way, **arguments: way.loader(range(LENGTH), SIZE, batchify_fn=Collate(), **arguments),
-    "iterable": lambda way, **arguments: way.loader(Stream(), SIZE, num_shards=1, **arguments),
+    "iterable": lambda way, **arguments: way.loader(IterableDataset(Stream(), num_shards=1), SIZE, **arguments),
     "iterable, transformed": lambda way, **arguments: way.loader(
-        IterableDataset(range(LENGTH)).transform(Noise().__getitem__), SIZE, num_shards=2, **arguments
+        IterableDataset(IterableDataset(range(LENGTH)).transform(Noise().__getitem__), num_shards=2), SIZE, **arguments
     ),
     "albumentations": of_albumentations,
 }
@@ -192,7 +192,7 @@ class Seeded(Stream):
 
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_an_iterable_dataset_with_set_epoch_keeps_its_own_order(way):
-    with way.loader(Seeded(), SIZE, num_shards=1) as loader:
+    with way.loader(IterableDataset(Seeded(), num_shards=1), SIZE) as loader:
         assert [list(chain(*(batch.tolist() for batch in loader))) for _ in range(2)] == [
             random.Random(epoch).sample(range(LENGTH), LENGTH) for epoch in range(2)
         ]

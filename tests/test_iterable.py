@@ -70,16 +70,17 @@ def test_random_lengths_workers_and_deaths(block, tmp_path):
         folder = tmp_path / str(case)
         folder.mkdir()
         last_batch, buffer = rng.choice(["keep", "keep", "discard"]), rng.choice([None, None, 4])
-        shuffle = {} if buffer is None else {"shuffle": True, "shuffle_buffer": buffer}
+        dataset = IterableDataset(Parts(lengths, fatal, folder), len(lengths), buffer)
+        workers_that_die = {"num_workers": workers, "executor": Processes(max_retries=3), "timeout": 10}
         with DataLoader(
-            Parts(lengths, fatal, folder), size, num_workers=workers, num_shards=len(lengths), last_batch=last_batch,
-            in_order=rng.random() < 0.7, executor=Processes(max_retries=3), timeout=10, seed=case, **shuffle,
+            dataset, size, buffer is not None, last_batch=last_batch, in_order=rng.random() < 0.7, seed=case,
+            **workers_that_die,
         ) as loader:  # fmt: skip
             for _ in range(2):
                 check(list(loader), lengths, size, last_batch)
 
 
-@pytest.mark.parametrize("shuffle", [{}, {"shuffle": True, "shuffle_buffer": 6}], ids=["plain", "shuffled"])
+@pytest.mark.parametrize("shuffle", [False, True], ids=["plain", "shuffled"])
 def test_the_order_depends_on_the_shards_and_not_on_the_workers(shuffle):
     def noisy():
         for number in range(37):
@@ -87,7 +88,7 @@ def test_the_order_depends_on_the_shards_and_not_on_the_workers(shuffle):
 
     runs = []
     for way in [*WORKERS, Way("fork-1", {"num_workers": 1}), Way("fork-4", {"num_workers": 4, "prefetch": 9})]:
-        with way.loader(IterableDataset(noisy), 4, num_shards=3, **shuffle) as loader:
+        with way.loader(IterableDataset(noisy, num_shards=3, shuffle_buffer=6), 4, shuffle) as loader:
             runs.append([[[array.tolist() for array in batch] for batch in loader] for _ in range(2)])
     assert all(run == runs[0] for run in runs)
     assert sorted(sum((batch[0] for batch in runs[0][0]), [])) == list(range(37))
@@ -95,7 +96,7 @@ def test_the_order_depends_on_the_shards_and_not_on_the_workers(shuffle):
 
 
 def test_without_shards_of_its_own_a_dataset_is_cut_by_position(any_way):
-    with any_way.loader(IterableDataset(lambda: iter(range(10))), 2, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(lambda: iter(range(10)), num_shards=2), 2) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 2], [1, 3], [4, 6], [5, 7], [8, 9]]
 
 
@@ -109,7 +110,7 @@ def test_a_source_that_draws_its_own_order_is_cut_right():
 
     runs = []
     for way in [*WORKERS, Way("fork-1", {"num_workers": 1})]:
-        with way.loader(IterableDataset(files), 4, num_shards=3) as loader:
+        with way.loader(IterableDataset(files, num_shards=3), 4) as loader:
             runs.append([[batch.tolist() for batch in loader] for _ in range(2)])
     assert all(run == runs[0] for run in runs)
     for epoch in runs[0]:
@@ -129,7 +130,7 @@ class Generated(IterableDataset):
 
 def test_a_shard_that_is_a_generator_is_made_again_in_each_epoch(any_way):
     expected = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9]]
-    with any_way.loader(Generated(), 2, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(Generated(), num_shards=2), 2) as loader:
         for _ in range(2):
             assert [batch.tolist() for batch in loader] == expected
         batches = iter(loader)
@@ -140,7 +141,7 @@ def test_a_shard_that_is_a_generator_is_made_again_in_each_epoch(any_way):
 
 
 def test_joined_datasets_are_loaded_and_resumed(any_way):
-    with any_way.loader(Generated() + Generated(), 4, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(Generated() + Generated(), num_shards=2), 4) as loader:
         expected = [batch.tolist() for batch in loader]
         assert sorted(sum(expected, [])) == sorted([*range(11)] * 2)
         batches = iter(loader)
@@ -154,11 +155,11 @@ def test_joined_datasets_are_loaded_and_resumed(any_way):
 @pytest.mark.parametrize("way", WORKERS, ids=str)
 def test_last_batch_means_what_it_means_elsewhere(way):
     lengths = [5, 3, 3]
-    with way.loader(Parts(lengths), 4, num_shards=3) as loader:
+    with way.loader(IterableDataset(Parts(lengths), num_shards=3), 4) as loader:
         assert [len(batch) for batch in loader] == [4, 4, 3]
-    with way.loader(Parts(lengths), 4, num_shards=3, last_batch="discard") as loader:
+    with way.loader(IterableDataset(Parts(lengths), num_shards=3), 4, last_batch="discard") as loader:
         assert [len(batch) for batch in loader] == [4, 4]
-    with way.loader(Parts(lengths), 4, num_shards=3, last_batch="rollover") as loader:
+    with way.loader(IterableDataset(Parts(lengths), num_shards=3), 4, last_batch="rollover") as loader:
         epochs = [list(loader) for _ in range(4)]
     assert [[len(batch) for batch in batches] for batches in epochs] == [[4, 4], [4, 4, 4], [4, 4, 4], [4, 4, 4]]
     counts = Counter(tuple(sample) for batches in epochs for batch in batches for sample in batch.tolist())
@@ -173,7 +174,7 @@ def test_a_broken_off_epoch_leaves_the_next_one_whole(any_way):
 
 
 def test_two_iterators_at_once_do_not_share_their_streams(any_way):
-    with any_way.loader(IterableDataset(lambda: iter(range(21))), 4, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(lambda: iter(range(21)), num_shards=2), 4) as loader:
         expected = [batch.tolist() for batch in loader]
         assert [(a.tolist(), b.tolist()) for a, b in zip(loader, loader, strict=True)] == [(b, b) for b in expected]
 
@@ -196,7 +197,7 @@ def test_an_error_of_the_dataset_is_raised_for_its_batch_and_the_rest_comes(any_
                 raise KeyError("five")
             return number
 
-    with any_way.loader(Broken(), 2, num_shards=1) as loader:
+    with any_way.loader(IterableDataset(Broken(), num_shards=1), 2) as loader:
         iterator, seen = iter(loader), []
         with pytest.raises(KeyError, match="five") as caught:
             seen.extend(batch.tolist() for batch in iterator)
@@ -214,7 +215,7 @@ def test_a_sample_that_always_kills_ends_its_shard_and_not_the_others(tmp_path):
             if sample == (0, 5):
                 os._exit(3)
 
-    with FORK.loader(Deadly([9, 9]), 2, num_shards=2, **FORK.retrying(1)) as loader:
+    with FORK.loader(IterableDataset(Deadly([9, 9]), num_shards=2), 2, **FORK.retrying(1)) as loader:
         iterator, seen, errors = iter(loader), [], []
         while True:
             try:
@@ -234,14 +235,14 @@ def test_length_where_the_dataset_has_one(any_way):
         def __len__(self):
             return sum(self.lengths)
 
-    with any_way.loader(Sized([5, 6]), 4, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(Sized([5, 6]), num_shards=2), 4) as loader:
         assert len(loader) == len(list(loader)) == 3
-    with any_way.loader(Parts([5]), 4, num_shards=1) as loader, pytest.raises(TypeError):
+    with any_way.loader(IterableDataset(Parts([5]), num_shards=1), 4) as loader, pytest.raises(TypeError):
         len(loader)
 
 
 def test_a_dataset_that_gives_whole_batches(any_way):
-    with any_way.loader(IterableDataset(lambda: iter(["a", "b", "c"])), num_shards=1) as loader:
+    with any_way.loader(IterableDataset(lambda: iter(["a", "b", "c"]), num_shards=1)) as loader:
         assert list(loader) == ["a", "b", "c"]
 
 
@@ -250,17 +251,27 @@ def test_wrong_arguments_say_what_would_be_right():
     for wrong, text in [
         ({"sampler": [1]}, "sampler=.*is an iterable dataset, which sets the order itself; remove sampler"),
         ({"batch_sampler": [[1]]}, "batch_sampler=.*is an iterable dataset, .*; remove batch_sampler"),
-        ({"shuffle_buffer": 5}, "shuffle_buffer=5: it needs shuffle=True"),
-        ({"num_shards": 0}, "num_shards=0: must be an int >= 1"),
         ({"last_batch": "drop"}, "last_batch='drop'"),
-        ({"shuffle": True, "shuffle_buffer": 1}, "shuffle_buffer=1"),
     ]:
         with pytest.raises(ValueError, match=text):
             DataLoader(stream, 2, **wrong)
     with pytest.raises(ValueError, match="only once.*pass a function that makes a new iterator"):
         DataLoader(iter(range(5)), 2)
-    with pytest.raises(ValueError, match="num_shards=2: only iterable datasets are read in shards"):
-        DataLoader([1, 2], 1, num_shards=2)
+    with pytest.raises(ValueError, match="num_shards=0: must be an int >= 1"):
+        IterableDataset([1, 2], num_shards=0)
+    with pytest.raises(ValueError, match="shuffle_buffer=1: must be an int >= 2"):
+        IterableDataset([1, 2], shuffle_buffer=1)
+
+
+def test_how_a_dataset_is_read_is_kept_by_its_steps_and_by_an_object_that_wraps_it():
+    stream = IterableDataset(range(12), num_shards=3, shuffle_buffer=4)
+    changed = stream.transform(abs).filter(lambda number: number >= 0).take(12)
+    for dataset in (stream, changed, IterableDataset(stream), IterableDataset(changed, shuffle_buffer=4)):
+        with DataLoader(dataset, 4, True, seed=0) as loader:
+            state = loader.state_dict()
+            assert (state["num_shards"], state["shuffle_buffer"]) == (3, 4)
+    with DataLoader(IterableDataset(stream, num_shards=2), 4) as loader:
+        assert loader.state_dict()["num_shards"] == 2
 
 
 def test_what_can_be_indexed_is_not_taken_for_an_iterable():
@@ -283,7 +294,7 @@ def test_workers_know_who_they_are_while_they_read():
             for _ in range(3):
                 yield get_worker_info().id
 
-    with FORK.loader(Who(), 3, num_shards=2) as loader:
+    with FORK.loader(IterableDataset(Who(), num_shards=2), 3) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 0, 0], [1, 1, 1]]
 
 
@@ -293,7 +304,7 @@ def test_shards_that_are_cut_out_of_different_orders_are_an_error(way):
         yield from (os.urandom(8) for _ in range(8))  # not from generators that the loader seeds
 
     text = r"shard \d .* read a different first sample .* method shard\(num_shards, index\)"
-    with way.loader(IterableDataset(random_order), 2, num_shards=2) as loader:
+    with way.loader(IterableDataset(random_order, num_shards=2), 2) as loader:
         for _ in range(2):  # also after the first error
             with pytest.raises(RuntimeError, match=text):
                 list(loader)
@@ -307,7 +318,7 @@ def test_samples_that_are_alike_raise_no_alarm(way):
         for number in range(8):
             yield {"x": torch.full((4,), number), "of": {"a", "b", "c"}, "at": object}, np.arange(number)
 
-    with way.loader(IterableDataset(samples), 2, num_shards=2, batchify_fn=list) as loader:
+    with way.loader(IterableDataset(samples, num_shards=2), 2, batchify_fn=list) as loader:
         assert sum(map(len, loader)) == 8
 
 
@@ -319,7 +330,7 @@ def test_an_iterator_that_is_given_twice_is_an_error(any_way):
         def __iter__(self):
             return self.numbers
 
-    with any_way.loader(Once(), 2, num_shards=1) as loader:
+    with any_way.loader(IterableDataset(Once(), num_shards=1), 2) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
         with pytest.raises(RuntimeError, match=r"Once.__iter__ returned the same iterator again"):
             list(loader)
@@ -327,7 +338,7 @@ def test_an_iterator_that_is_given_twice_is_an_error(any_way):
 
 def test_resuming_by_reading_says_what_it_costs():
     def make():
-        return DataLoader(IterableDataset(lambda: iter(range(100))), 5, num_shards=2, seed=1)
+        return DataLoader(IterableDataset(lambda: iter(range(100)), num_shards=2), 5, seed=1)
 
     loader = make()
     iterator = iter(loader)
@@ -365,10 +376,10 @@ class Counting:
         self.position = state["position"]
 
 
-@pytest.mark.parametrize("shuffle", [{}, {"shuffle": True, "shuffle_buffer": 20}], ids=["plain", "shuffled"])
+@pytest.mark.parametrize("shuffle", [False, True], ids=["plain", "shuffled"])
 def test_a_datasets_own_state_saves_reading(shuffle):
     def make():
-        return DataLoader(Counting(1000), 5, num_shards=1, seed=1, **shuffle)
+        return DataLoader(IterableDataset(Counting(1000), num_shards=1, shuffle_buffer=20), 5, shuffle, seed=1)
 
     loader = make()
     iterator = iter(loader)
@@ -404,7 +415,7 @@ def test_iterable_datasets_of_torch(any_way):
         def __iter__(self):
             return (number**2 for number in range(5))
 
-    with any_way.loader(Squares(), 2, num_shards=1) as loader:
+    with any_way.loader(IterableDataset(Squares(), num_shards=1), 2) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 1], [4, 9], [16]]
 
 
@@ -414,7 +425,7 @@ def test_streams_of_hugging_face_are_sharded_and_resumed(way):
     table = datasets.Dataset.from_dict({"x": list(range(40)), "name": [f"n{i}" for i in range(40)]})
 
     def make():
-        return way.loader(table.to_iterable_dataset(num_shards=4), 3, num_shards=2)
+        return way.loader(IterableDataset(table.to_iterable_dataset(num_shards=4), num_shards=2), 3)
 
     with make() as loader:
         iterator = iter(loader)
@@ -438,7 +449,7 @@ def test_iterators_of_mxnet_give_their_own_batches_epoch_after_epoch(way):
     if mx is None:
         pytest.skip("needs MXNet")
     source = mx.io.NDArrayIter(mx.nd.arange(12).reshape((6, 2)), mx.nd.arange(6), batch_size=2)
-    with way.loader(source, num_shards=1) as loader:
+    with way.loader(IterableDataset(source, num_shards=1)) as loader:
         for _ in range(2):
             assert [batch.label[0].asnumpy().tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
 
@@ -490,8 +501,8 @@ def test_steps_of_hugging_face_that_choose_other_samples_in_shards_are_reported(
         alone = samples_of(dataset)
         assert alone != two_workers
         for workers in ({}, {"num_workers": 2, "executor": "thread"}):
-            assert samples_of(dataset, num_shards=1, **workers) == alone  # the first cure
-            assert samples_of(dataset, num_shards=2, **workers) == two_workers  # the second cure
+            assert samples_of(IterableDataset(dataset, num_shards=1), **workers) == alone  # the first cure
+            assert samples_of(IterableDataset(dataset, num_shards=2), **workers) == two_workers  # the second cure
 
 
 @pytest.mark.parametrize("step", ["whole", "none", "ours"])
@@ -547,7 +558,7 @@ def test_a_dataset_with_the_right_length_is_not_reported(way, length, count, las
 
 def test_the_length_is_compared_after_a_resume_too():
     def make():
-        return SERIAL.loader(Miscounted(10, 11), 4, num_shards=2)
+        return SERIAL.loader(IterableDataset(Miscounted(10, 11), num_shards=2), 4)
 
     with make() as loader:
         iterator = iter(loader)

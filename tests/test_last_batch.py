@@ -114,7 +114,7 @@ def test_a_new_thread_does_not_see_the_batch_of_a_thread_that_has_ended():
 
 
 def test_shards_and_chunks_of_an_iterable_dataset(any_way):
-    with any_way.loader(IterableDataset(lambda: iter(range(23))), 4, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(lambda: iter(range(23)), num_shards=2), 4) as loader:
         iterator, found = iter(loader), []
         for batch in iterator:
             last = iterator.last

@@ -99,7 +99,7 @@ def test_an_epoch_that_is_over_cannot_be_flushed(any_way):
 
 
 def test_a_flush_of_an_iterable_continues_after_the_last_delivered_batch(any_way):
-    with any_way.loader(IterableDataset(lambda: iter(range(40))), 4, num_shards=2) as loader:
+    with any_way.loader(IterableDataset(lambda: iter(range(40)), num_shards=2), 4) as loader:
         expected = [batch.tolist() for batch in loader]
         iterator, seen = iter(loader), []
         for _ in range(10):

@@ -72,7 +72,7 @@ def test_a_forked_child_counts_its_own_batches(any_way):
 
 def test_a_position_restores_the_samples_that_were_carried_over(any_way):
     def make():
-        return any_way.loader(IterableDataset(lambda: iter(range(8))), 3, num_shards=1, last_batch="rollover")
+        return any_way.loader(IterableDataset(lambda: iter(range(8)), num_shards=1), 3, last_batch="rollover")
 
     with make() as loader:
         list(loader)
@@ -536,7 +536,7 @@ def test_leftovers_hold_no_shared_memory_that_batches_need():
         for _ in range(8):
             yield np.zeros(16_000, np.float32)
 
-    with DataLoader(IterableDataset(rows), 3, num_workers=1, num_shards=2, memory_limit="2MB", timeout=60) as loader:
+    with DataLoader(IterableDataset(rows, num_shards=2), 3, num_workers=1, memory_limit="2MB", timeout=60) as loader:
         assert sorted(len(batch) for batch in loader) == [2, 3, 3]
 
 

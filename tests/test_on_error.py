@@ -356,8 +356,9 @@ def good_numbers(size=100):
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 def test_transforms_of_iterable_datasets_may_fail(any_way, last_batch):
-    arguments = {"on_error": OnError("skip", 20), "num_shards": 2, "last_batch": last_batch}
-    with any_way.loader(stream(), 6, **arguments) as loader, SERIAL.loader(stream(), 6, **arguments) as serial:
+    arguments = {"on_error": OnError("skip", 20), "last_batch": last_batch}
+    data = gl.IterableDataset(stream(), num_shards=2)
+    with any_way.loader(data, 6, **arguments) as loader, SERIAL.loader(data, 6, **arguments) as serial:
         for _ in range(3):
             batches = [batch.tolist() for batch in loader]
             assert batches == [batch.tolist() for batch in serial]
@@ -371,15 +372,15 @@ def minus(error, number):
 
 
 def test_a_function_gets_the_sample_of_an_iterable_dataset(any_way):
-    with any_way.loader(stream(), 6, on_error=OnError(minus, 20), num_shards=2) as loader:
+    with any_way.loader(gl.IterableDataset(stream(), num_shards=2), 6, on_error=OnError(minus, 20)) as loader:
         found = sorted(number for batch in loader for number in batch.tolist())
     bad = [-number for number in range(100) if number % 20 in (7, 9) or (number % 20 == 11 and number % 3)]
     assert found == sorted(bad + good_numbers())
 
 
 def test_an_iterable_dataset_resumes_with_the_same_batches_and_count(any_way):
-    arguments = {"on_error": OnError("skip", 20), "num_shards": 3}
-    with any_way.loader(stream(), 4, **arguments) as loader:
+    arguments = {"on_error": OnError("skip", 20)}
+    with any_way.loader(gl.IterableDataset(stream(), num_shards=3), 4, **arguments) as loader:
         batches, states = [], []
         iterator = iter(loader)
         for batch in iterator:
@@ -387,14 +388,14 @@ def test_an_iterable_dataset_resumes_with_the_same_batches_and_count(any_way):
             states.append(loader.state_dict())
         total = loader.stats().errors
     for place in (0, len(states) // 2, len(states) - 2):
-        with SERIAL.loader(stream(), 4, **arguments) as loader:
+        with SERIAL.loader(gl.IterableDataset(stream(), num_shards=3), 4, **arguments) as loader:
             loader.load_state_dict(states[place])
             assert [batch.tolist() for batch in loader] == batches[place + 1 :]
             assert loader.stats().errors == total - states[place]["errors"]
 
 
 def test_too_many_errors_in_an_iterable_dataset(any_way):
-    with any_way.loader(stream(), 4, on_error=OnError("skip", 2), num_shards=2) as loader:
+    with any_way.loader(gl.IterableDataset(stream(), num_shards=2), 4, on_error=OnError("skip", 2)) as loader:
         _, text = until_error(loader)
     assert re.search(r"\n  sample \d+ of shard \d: ValueError: \w+\n", text)
 
@@ -405,7 +406,7 @@ def broken():
 
 
 def test_an_error_of_the_iterator_is_raised(any_way):
-    with any_way.loader(gl.IterableDataset(broken), 2, on_error=OnError("skip", 5), num_shards=1) as loader:
+    with any_way.loader(gl.IterableDataset(broken, num_shards=1), 2, on_error=OnError("skip", 5)) as loader:
         with pytest.raises(OSError, match="connection was lost"):
             list(loader)
 
@@ -547,7 +548,7 @@ def test_the_statistics_count_the_samples_that_arrive(any_way, dataset, policy):
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 def test_the_statistics_count_the_samples_of_an_iterable_dataset_that_arrive(any_way, last_batch):
-    check_statistics(any_way, stream(), "skip", None, last_batch=last_batch, num_shards=3)
+    check_statistics(any_way, gl.IterableDataset(stream(), num_shards=3), "skip", None, last_batch=last_batch)
 
 
 def check_statistics(way, dataset, policy, errors, **arguments):

@@ -27,19 +27,19 @@ NUMBERS = IterableDataset(range(10))  # it has a length
 STREAM = IterableDataset(lambda: iter(range(10)))  # it has none
 
 
-def epochs(dataset, count, *options, loader_options=None, **keywords):
+def epochs(dataset, count, *options, **keywords):
     """The batches of each rank."""
     batches = []
     for index in range(count):
         ranks = Ranks(index, count, *options, **keywords)
-        with SERIAL.loader(dataset, 2, ranks=ranks, batchify_fn=list, **(loader_options or {})) as loader:
+        with SERIAL.loader(dataset, 2, ranks=ranks, batchify_fn=list) as loader:
             batches.append(list(loader))
     return batches
 
 
 def test_each_rank_reads_every_nth_shard(way):
     for index in range(2):
-        with way.loader(Files("abcd"), 2, ranks=(index, 2), num_shards=4, batchify_fn=list) as loader:
+        with way.loader(IterableDataset(Files("abcd"), num_shards=4), 2, ranks=(index, 2), batchify_fn=list) as loader:
             assert list(loader) == [[f"{file}0", f"{file}1"] for file in "abcd"[index::2]]
 
 
@@ -64,10 +64,10 @@ def test_a_single_rank_is_a_loader_without_ranks():
 
 
 def test_the_policies():
-    shards = {"loader_options": {"num_shards": 3}}
-    assert epochs(NUMBERS, 2, **shards) == [[[0, 3], [2, 5], [6, 9], [8]], [[1, 4], [7]]]
-    assert epochs(NUMBERS, 2, "drop", **shards) == [[[0, 3], [2, 5]], [[1, 4], [7]]]
-    assert epochs(NUMBERS, 2, "repeat", **shards) == [
+    numbers = IterableDataset(NUMBERS, num_shards=3)
+    assert epochs(numbers, 2) == [[[0, 3], [2, 5], [6, 9], [8]], [[1, 4], [7]]]
+    assert epochs(numbers, 2, "drop") == [[[0, 3], [2, 5]], [[1, 4], [7]]]
+    assert epochs(numbers, 2, "repeat") == [
         [[0, 3], [2, 5], [6, 9], [8]],
         [[1, 4], [7], [1, 4], [1, 4]],
     ]
@@ -76,22 +76,22 @@ def test_the_policies():
 def test_the_length_is_that_of_the_rank():
     for policy, lengths in (("uneven", [4, 2]), ("drop", [2, 2]), ("repeat", [4, 4])):
         for index in range(2):
-            with SERIAL.loader(NUMBERS, 2, ranks=Ranks(index, 2, policy), num_shards=3) as loader:
+            with SERIAL.loader(IterableDataset(NUMBERS, num_shards=3), 2, ranks=Ranks(index, 2, policy)) as loader:
                 assert len(loader) == len(list(loader)) == lengths[index]
     with SERIAL.loader(STREAM, 2, ranks=(0, 2)) as loader, pytest.raises(TypeError):
         len(loader)
 
 
 def test_lengths_may_be_stated_or_exchanged():
-    shards = {"loader_options": {"num_shards": 3}}
-    assert epochs(STREAM, 2, "drop", [4, 3, 3], **shards) == epochs(NUMBERS, 2, "drop", **shards)
+    numbers, stream = (IterableDataset(data, num_shards=3) for data in (NUMBERS, STREAM))
+    assert epochs(stream, 2, "drop", [4, 3, 3]) == epochs(numbers, 2, "drop")
     asked = []
 
     def gather(count):
         asked.append(count)
         return [4, 2]
 
-    assert epochs(NUMBERS, 2, "drop", gather=gather, **shards) == epochs(NUMBERS, 2, "drop", **shards)
+    assert epochs(numbers, 2, "drop", gather=gather) == epochs(numbers, 2, "drop")
     assert asked == [4, 2]
 
 
@@ -102,7 +102,7 @@ def test_counts_are_exchanged_once_for_whole_epochs():
         asked.append(count)
         return [count, 2]
 
-    with SERIAL.loader(NUMBERS, 2, ranks=Ranks(0, 2, "drop", gather=gather), num_shards=3) as loader:
+    with SERIAL.loader(IterableDataset(NUMBERS, num_shards=3), 2, ranks=Ranks(0, 2, "drop", gather=gather)) as loader:
         assert [len(loader), len(list(loader)), len(list(loader))] == [2, 2, 2]
     assert asked == [4]
 
@@ -118,7 +118,7 @@ def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
 
     for rank in range(2):
         ranks = Ranks(rank, 2, "drop", gather=lambda count: [1, 1])
-        with SERIAL.loader(OwnFiles(rank), 2, ranks=ranks, num_shards=2, batchify_fn=list) as loader:
+        with SERIAL.loader(IterableDataset(OwnFiles(rank), num_shards=2), 2, ranks=ranks, batchify_fn=list) as loader:
             assert list(loader) == [["a", "b"][: rank + 1]]
 
 
@@ -131,7 +131,7 @@ def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
     ],
 )
 def test_a_wrong_length_is_an_error(lengths, text):
-    with SERIAL.loader(STREAM, 2, ranks=Ranks(0, 2, "repeat", lengths), num_shards=3) as loader:
+    with SERIAL.loader(IterableDataset(STREAM, num_shards=3), 2, ranks=Ranks(0, 2, "repeat", lengths)) as loader:
         with pytest.raises(ValueError, match=text):
             list(loader)
 
@@ -145,7 +145,10 @@ def test_a_wrong_length_is_an_error(lengths, text):
         ({"ranks": "mxnet"}, "ranks='mxnet': must be 'torch', 'mpi' or 'env'"),
         ({"ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
         ({"ranks": (0, 2), "seed": None}, "pass the same seed on all ranks, e.g. seed=0"),
-        ({"ranks": (0, 3), "num_shards": 2}, "num_shards=2: each of the 3 ranks needs a shard; pass at least 3"),
+        (
+            {"ranks": (0, 3), "dataset": IterableDataset(STREAM, num_shards=2)},
+            "num_shards=2: each of the 3 ranks needs a shard; pass at least 3",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, text):
@@ -181,7 +184,9 @@ def saved(count, batches, dataset=STREAM, num_shards=6, **options):
     """The states of all ranks after so many batches, and what was delivered."""
     states, seen = [], []
     for index in range(count):
-        with SERIAL.loader(dataset, 2, ranks=(index, count), num_shards=num_shards, **options) as loader:
+        with SERIAL.loader(
+            IterableDataset(dataset, num_shards=num_shards), 2, ranks=(index, count), **options
+        ) as loader:
             iterator = iter(loader)
             seen += [next(iterator).tolist() for _ in range(batches)]
             states.append(loader.state_dict())
@@ -191,7 +196,9 @@ def saved(count, batches, dataset=STREAM, num_shards=6, **options):
 def rest(state, count, num_shards=6, **options):
     batches = []
     for index in range(count):
-        with SERIAL.loader(STREAM, 2, ranks=(index, count), num_shards=num_shards, **options) as loader:
+        with SERIAL.loader(
+            IterableDataset(STREAM, num_shards=num_shards), 2, ranks=(index, count), **options
+        ) as loader:
             loader.load_state_dict(state)
             batches += [batch.tolist() for batch in loader]
     return batches
@@ -204,7 +211,7 @@ def test_a_merged_state_fits_any_number_of_ranks():
         merged = json.loads(json.dumps(merge_states(form)))
         for count in (1, 2, 3, 6):
             assert sorted(sum(seen + rest(merged, count), [])) == list(range(10))
-    with SERIAL.loader(STREAM, 2, num_shards=6) as loader:  # without ranks
+    with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2) as loader:  # without ranks
         loader.load_state_dict(merged)
         assert sorted(sum(seen + [batch.tolist() for batch in loader], [])) == list(range(10))
 
@@ -255,14 +262,14 @@ def test_ranks_that_have_loaded_a_merged_state_can_be_merged_again():
     for count in (3, 2, 6):
         states = []
         for index in range(count):
-            with SERIAL.loader(Parts(), 2, ranks=(index, count), num_shards=6, seed=0) as loader:
+            with SERIAL.loader(IterableDataset(Parts(), num_shards=6), 2, ranks=(index, count), seed=0) as loader:
                 if merged is not None:
                     loader.load_state_dict(merged)
                 seen += next(iter(loader)).tolist()
                 states.append(json.loads(json.dumps(loader.state_dict())))
                 assert {hint["shard"] % count for hint in states[-1]["hints"]} == {index}
         merged = merge_states(states)
-    with SERIAL.loader(Parts(), 2, num_shards=6, seed=0) as loader:
+    with SERIAL.loader(IterableDataset(Parts(), num_shards=6), 2, seed=0) as loader:
         loader.load_state_dict(merged)
         seen += sum((batch.tolist() for batch in loader), [])
     assert sorted(seen) == list(range(24))
@@ -288,7 +295,7 @@ def test_the_state_of_a_single_process_is_merged_already(dataset, arguments):
 def test_the_state_of_a_rank_fits_only_that_rank():
     states, _ = saved(2, 1)
     for ranks in ((1, 2), (0, 3), None):
-        with SERIAL.loader(STREAM, 2, ranks=ranks, num_shards=6) as loader:
+        with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2, ranks=ranks) as loader:
             with pytest.raises(ValueError, match=r"rank 0 of 2 has saved it.*merge_states"):
                 loader.load_state_dict(states[0])
 
@@ -315,7 +322,7 @@ def test_states_that_do_not_fit_each_other(change, text):
 
 def test_states_of_different_epochs():
     states, _ = saved(2, 1)
-    with SERIAL.loader(STREAM, 2, ranks=(1, 2), num_shards=6) as loader:
+    with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2, ranks=(1, 2)) as loader:
         list(loader)
         states[1] = loader.state_dict()  # this rank has finished the epoch
         merge_states(states)
@@ -329,7 +336,9 @@ def test_batches_and_random_numbers_do_not_depend_on_the_number_of_ranks():
     def batches(count):
         seen = {}
         for index in range(count):
-            with SERIAL.loader(STREAM, 2, ranks=(index, count), num_shards=6, shuffle=True, shuffle_buffer=4) as loader:
+            with SERIAL.loader(
+                IterableDataset(STREAM, num_shards=6, shuffle_buffer=4), 2, ranks=(index, count), shuffle=True
+            ) as loader:
                 iterator = iter(loader)
                 for batch in iterator:
                     seen[iterator.last.number] = batch.tolist(), iterator.last.shard
@@ -342,7 +351,7 @@ def test_batches_and_random_numbers_do_not_depend_on_the_number_of_ranks():
 @pytest.mark.parametrize("policy", ["uneven", "drop", "repeat"])
 def test_any_batch_of_a_rank_is_made_again(policy):
     for index in range(2):
-        with SERIAL.loader(NUMBERS, 2, ranks=Ranks(index, 2, policy), num_shards=3) as loader:
+        with SERIAL.loader(IterableDataset(NUMBERS, num_shards=3), 2, ranks=Ranks(index, 2, policy)) as loader:
             iterator, batches = iter(loader), []
             for batch in iterator:
                 batches.append((iterator.last.number, batch.tolist()))
@@ -364,7 +373,7 @@ def test_with_many_ranks_a_rank_looks_only_at_its_own_shards():
             looks.append(index)
             return range(6)
 
-    with SERIAL.loader(Few(), 2, ranks=(7, count), num_shards=count) as loader:
+    with SERIAL.loader(IterableDataset(Few(), num_shards=count), 2, ranks=(7, count)) as loader:
         batches = iter(loader)
         assert next(batches).tolist() == [0, 1]
         assert len(json.dumps(loader.state_dict())) < 1000  # bytes
@@ -400,12 +409,12 @@ def test_a_process_reads_the_shards_of_many_ranks_in_linear_time():
     def calls(count):
         states = []
         for index in range(count):
-            with SERIAL.loader(Short(), 2, ranks=(index, count), num_shards=count) as loader:
+            with SERIAL.loader(IterableDataset(Short(), num_shards=count), 2, ranks=(index, count)) as loader:
                 batches = iter(loader)
                 for _ in range(3 if index % 2 else 1):  # the third batch is the leftover
                     next(batches)
                 states.append(loader.state_dict())
-        with SERIAL.loader(Short(), 2, num_shards=count) as loader:
+        with SERIAL.loader(IterableDataset(Short(), num_shards=count), 2) as loader:
             loader.load_state_dict(merge_states(states))
             rest = []
             made = calls_of(lambda: rest.extend(sample for batch in loader for sample in batch.tolist()))
@@ -435,7 +444,7 @@ def test_views_of_a_dataset_that_makes_its_shards():
 
 def test_views_are_read_by_a_loader(way):
     view = NUMBERS.shard(2, 1)
-    with way.loader(view, 2, num_shards=2) as loader:
+    with way.loader(IterableDataset(view, num_shards=2), 2) as loader:
         assert sorted(sum((batch.tolist() for batch in loader), [])) == [1, 3, 5, 7, 9]
 
 

@@ -17,7 +17,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, workers
 from rank_models import Division, random_plan
 
-from gluonloader import Ranks, merge_states
+from gluonloader import IterableDataset, Ranks, merge_states
 
 pytestmark = [
     pytest.mark.soak,
@@ -76,11 +76,10 @@ class Case:
         self.rng = rng = random.Random(number)
         self.num_shards = rng.randint(1, 9)
         lengths = [rng.choice([0, 1, 3, 8, 20, 37]) for _ in range(self.num_shards)]
-        self.data = Sharded(lengths) if rng.random() < 0.6 else Whole(rng.choice([0, 5, 50, 111]))
+        data = Sharded(lengths) if rng.random() < 0.6 else Whole(rng.choice([0, 5, 50, 111]))
         self.size, last_batch = rng.randint(1, 6), rng.choice(last_batches)
-        self.options = {"num_shards": self.num_shards, "seed": 5, "last_batch": last_batch}
-        if rng.random() < 0.4:
-            self.options |= {"shuffle": True, "shuffle_buffer": rng.choice([2, 10])}
+        self.options = {"seed": 5, "last_batch": last_batch, "shuffle": rng.random() < 0.4}
+        self.data = IterableDataset(data, self.num_shards, rng.choice([2, 10]))
 
     def loader(self, way, *ranks, **options):
         return way.loader(self.data, self.size, ranks=Ranks(*ranks), **self.options, **options)

@@ -269,7 +269,7 @@ def test_replay_makes_the_batch_in_the_calling_thread_and_converts_it(any_way):
             return super().__getitem__(index)
 
     places = []
-    with any_way.loader(Where(), SIZE, output=lambda array: array + 1000, num_shards=None) as loader:
+    with any_way.loader(IterableDataset(Where(), num_shards=None), SIZE, output=lambda array: array + 1000) as loader:
         expected = next(iter(loader))
         places.clear()
         batch = loader.replay(0, 0)
@@ -520,7 +520,7 @@ def numbers():
 
 
 def test_an_iterable_dataset_is_read_only_on_request():
-    loader = DataLoader(IterableDataset(numbers), 4, seed=1, num_shards=2)
+    loader = DataLoader(IterableDataset(numbers, num_shards=2), 4, seed=1)
     with pytest.raises(TypeError, match="have no indices"):
         loader.indices(0, 1)
     with pytest.raises(ValueError, match=r"read=False: .* reads at least 8 samples, shard 1 .* pass read=True"):
@@ -574,7 +574,7 @@ def test_a_lost_batch_of_an_iterable_dataset_raises_its_error_and_the_others_are
             raise OSError("broken")
         return index, number
 
-    loader = DataLoader(IterableDataset(numbers).transform(broken), 4, seed=1, num_shards=2)
+    loader = DataLoader(IterableDataset(IterableDataset(numbers).transform(broken), num_shards=2), 4, seed=1)
     batches, errors = {}, 0
     iterator = iter(loader)
     while not iterator.ended:

@@ -90,7 +90,7 @@ def refuse_some(number):
 
 def test_batches_of_an_iterable_dataset_without_a_sample_are_an_error():
     data = IterableDataset(lambda: iter(range(50))).transform(refuse_some)
-    with DataLoader(data, 4, num_shards=4, seed=1, on_error=OnError("skip", 9)) as loader:
+    with DataLoader(IterableDataset(data, num_shards=4), 4, seed=1, on_error=OnError("skip", 9)) as loader:
         batches = delivered(loader)
         assert 1 not in batches
         for number, batch in batches.items():

@@ -354,13 +354,14 @@ def test_a_loader_with_other_arguments_refuses_the_state_and_names_the_differenc
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"batch_size": 3}, "batch_size"), ({"num_shards": 3}, "num_shards"), ({"last_batch": "discard"}, "last_batch"),
+    [({"batch_size": 3}, "batch_size"), ({"dataset": IterableDataset(list(range(9)), num_shards=3)}, "num_shards"),
+     ({"last_batch": "discard"}, "last_batch"),
      ({"shuffle": True}, "shuffle_buffer"), ({"seed": 9}, "seed")],
 )  # fmt: skip
 def test_an_iterable_loader_with_other_arguments_refuses_the_state(changes, field):
     def make(**changes):
-        return DataLoader(**{"dataset": IterableDataset(lambda: iter(range(9))), "batch_size": 2, "seed": 1,
-                             "num_shards": 2, **changes})  # fmt: skip
+        dataset = IterableDataset(lambda: iter(range(9)), num_shards=2)
+        return DataLoader(**{"dataset": dataset, "batch_size": 2, "seed": 1, **changes})
 
     loader = make()
     next(iter(loader))
@@ -443,7 +444,7 @@ def test_a_copy_has_its_own_sampler_but_the_same_dataset():
 
 def test_a_copy_of_an_iterable_loader_is_independent():
     dataset = IterableDataset(lambda: iter(range(23)))
-    loader = DataLoader(dataset, 4, True, num_shards=2, last_batch="rollover", seed=1)
+    loader = DataLoader(IterableDataset(dataset, num_shards=2), 4, True, last_batch="rollover", seed=1)
     list(loader)
     next(iterator := iter(loader))
     other = copy.copy(loader)

@@ -63,8 +63,7 @@ class Program:
         self.arguments = {"batch_size": rng.randint(1, 5), "shuffle": rng.random() < 0.7, "seed": number}
         if rng.random() < 0.4:
             lengths = [rng.choice([0, 1, 5, 12, 30]) for _ in range(rng.randint(8, 10))]
-            self.dataset = DrawnShards(lengths)
-            self.arguments["num_shards"] = len(lengths)
+            self.dataset = gl.IterableDataset(DrawnShards(lengths), num_shards=len(lengths))
             self.policy = "uneven"
         else:
             self.dataset = Drawn(rng.choice([9, 60, 200]), held=self.way != THREAD)

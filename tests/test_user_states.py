@@ -135,7 +135,7 @@ class Streamed:
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_an_iterable_dataset_gets_back_what_it_saved(way):
     def make():
-        return way.loader(Streamed(), 2, num_shards=1)
+        return way.loader(IterableDataset(Streamed(), num_shards=1), 2)
 
     assert resumed(make, 4) == whole(make)
 

@@ -60,6 +60,8 @@ MOVED: Final = {
     "ray_options": "pass executor=Ray(num_cpus=...), from gluonloader.options",
     "max_errors": 'pass on_error=OnError("skip", limit=...), from gluonloader.options',
     "reseed_generators": "pass seed=Seed(..., reseed_generators=False), from gluonloader.options",
+    "num_shards": "pass IterableDataset(dataset, num_shards=...) as dataset",
+    "shuffle_buffer": "pass IterableDataset(dataset, shuffle_buffer=...) as dataset, and shuffle=True",
     "share": 'pass ranks=Ranks(index, count, share="node"), or Ranks.of("env", share="node")',
 }
 

@@ -15,7 +15,14 @@ from ..checks import LastBatch, check_indices, check_int, check_last_batch, cure
 from ..dataset.arrays import warn_of_columns
 from ..dataset.base import check_awaited
 from ..dataset.bulk import check_no_mask
-from ..dataset.iterable import check_iterable, check_split, is_iterable, varying_steps
+from ..dataset.iterable import (
+    buffer_asked,
+    check_iterable,
+    check_split,
+    is_iterable,
+    shards_asked,
+    varying_steps,
+)
 from ..errors import bad_argument, warn
 from ..loading.among_ranks import Comparison, dividing_argument, part_of_rank, ranks_of, refuse_unseeded
 from ..loading.lengths import quota_of
@@ -42,8 +49,6 @@ class Batching:
     sampler: Any
     last_batch: LastBatch | None
     batch_sampler: Any
-    num_shards: int | None
-    shuffle_buffer: int | None
     ranks: Any
 
 
@@ -57,9 +62,6 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
         shards = _shards(dataset, batching, ranks, num_workers)
         return ShardSource(shards, quota_of(dataset, shards, ranks))
     warn_of_columns("dataset", dataset)
-    for name in ("num_shards", "shuffle_buffer"):
-        if (value := getattr(batching, name)) is not None:
-            raise bad_argument(name, value, f"only iterable datasets are read in shards; remove {name}")
     divided = None if batching.ranks is None else _ranks_of_order(dataset, batching, seed_given)
     batches = _batch_sampler(dataset, batching, seed, seed_given, divided)
     check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
@@ -101,17 +103,14 @@ def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) ->
                 right += f"remove {name}, since {type(dataset).__name__} sets the order itself"
             raise bad_argument(name, value, right)
     size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
-    least, given = ranks.count, batching.num_shards
-    shards = least * max(1, num_workers) if given is None else check_int("num_shards", given, 1)
+    least, given = ranks.count, shards_asked(dataset)
+    shards = least * max(1, num_workers) if given is None else given
     if shards < least:
         raise bad_argument("num_shards", given, f"each of the {least} ranks needs a shard; pass at least {least}")
     check_split(dataset, shards, batching.ranks is not None)
     if given is None and (steps := varying_steps(dataset, shards)):
         _warn_of_steps(sorted(steps), shards, least)
-    buffer = batching.shuffle_buffer
-    if buffer is not None and not batching.shuffle:
-        raise bad_argument("shuffle_buffer", buffer, "it needs shuffle=True; pass that too, or remove shuffle_buffer")
-    buffer = check_int("shuffle_buffer", _SHUFFLE_BUFFER if buffer is None else buffer, 2) if batching.shuffle else 0
+    buffer = buffer_asked(dataset) or _SHUFFLE_BUFFER if batching.shuffle else 0
     last_batch = "keep" if batching.last_batch is None else check_last_batch(batching.last_batch)
     return Shards(shards, size, last_batch, buffer, num_workers, ranks.index, ranks.count)
 
@@ -120,7 +119,7 @@ def _warn_of_steps(steps: list[str], shards: int, ranks: int) -> None:
     """Warns that other numbers of workers would yield other samples."""
     who = f"{' and '.join(steps)} of Hugging Face {'apply' if len(steps) > 1 else 'applies'}"
     each = "worker of each rank" if ranks > 1 else "worker"
-    whole = "" if ranks > 1 else "num_shards=1 for the samples that the dataset itself yields, or "
+    whole = "" if ranks > 1 else "num_shards=1 to IterableDataset for the samples that the dataset itself yields, or "
     warn(
         f"{who} to each shard separately, so the samples depend on the number of shards, which is one for each {each} "
         f"by default (here {shards}); pass {whole}num_shards={shards} to get these samples with any number of workers"

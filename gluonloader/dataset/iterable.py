@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
-from ..checks import check_function, check_shard
+from ..checks import check_function, check_int, check_shard
 from ..describe import counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..tree import Sample
@@ -64,15 +64,19 @@ class IterableDataset(Generic[Sample]):
     """A dataset that is iterated, not indexed. Pass a `source` of samples, or define `__iter__` in a subclass.
 
     A loader accepts any object with `__iter__` and no `__getitem__`. This class makes such a dataset from a generator
-    function, and adds the methods below.
+    function, says how a loader reads a dataset, and adds the methods below.
 
     Args:
         source: an iterable, or a function without arguments that returns an iterator, such as a generator function. All
             iterations in the same epoch have to yield the same samples in the same order. If the order is random, draw
             it with `get_rng()`; except in worker threads, the global generators work, too.
+        num_shards: number of shards into which a loader divides the dataset; one worker reads each shard. The default
+            is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
+        shuffle_buffer: for a loader with `shuffle`: how many samples of each shard are kept in memory and shuffled with
+            each other; default 1000.
 
     Raises:
-        ValueError: `source` cannot be iterated, can be iterated only once, or is a set.
+        ValueError: `source` cannot be iterated, can be iterated only once, or is a set; or a number is wrong.
 
     >>> def squares():
     ...     for number in range(4):
@@ -83,12 +87,18 @@ class IterableDataset(Generic[Sample]):
 
     _source: Any = None
     _steps: tuple[Step, ...] = ()
+    _num_shards: int | None = None
+    _shuffle_buffer: int | None = None
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, num_shards: int | None = None, shuffle_buffer: int | None = None) -> None:
         if not callable(source) and not hasattr(source, "__iter__"):
             raise bad_argument("source", source, "pass an iterable, or a function that returns an iterator")
         _check_repeatable("source", source)
         self._source = source
+        if num_shards is not None:
+            self._num_shards = check_int("num_shards", num_shards, 1)
+        if shuffle_buffer is not None:
+            self._shuffle_buffer = check_int("shuffle_buffer", shuffle_buffer, 2)
         if type(self) is IterableDataset and hasattr(source, "__len__"):
             self.__class__ = _Sized
 
@@ -169,6 +179,13 @@ class IterableDataset(Generic[Sample]):
 
     def _with(self, step: Step) -> IterableDataset[Any]:
         return _wrapped(self, (step,), hasattr(self, "__len__") and not isinstance(step, Filter))
+
+    def _option(self, name: Literal["_num_shards", "_shuffle_buffer"]) -> int | None:
+        """How a loader reads it, as this object or the one that it wraps says."""
+        value: int | None = getattr(self, name)
+        if value is None and isinstance(self._source, IterableDataset):
+            return self._source._option(name)
+        return value
 
 
 class _Sized(IterableDataset):
@@ -285,6 +302,16 @@ class ChainDataset:
         return shard
 
 
+def shards_asked(dataset: Any) -> int | None:
+    """The number of shards that the user has asked for."""
+    return dataset._option("_num_shards") if isinstance(dataset, IterableDataset) else None
+
+
+def buffer_asked(dataset: Any) -> int | None:
+    """The size of the shuffle buffer that the user has asked for."""
+    return dataset._option("_shuffle_buffer") if isinstance(dataset, IterableDataset) else None
+
+
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
     """The dataset inside of `IterableDataset` wrappers, and the steps that the wrappers apply to its samples."""
     steps: tuple[Step, ...] = ()
@@ -332,7 +359,7 @@ def own_shard(
     most = most_shards(source) if makes_shards(source, steps) else 1
     if most is not None and most < num_shards:
         why = f"{describe(dataset)} makes only {counted(most, 'shard', 'shards')}, but the loader reads {num_shards}"
-        raise ValueError(f"{why}; pass num_shards={most} to the loader, or define the method `shard`")
+        raise ValueError(f"{why}; pass IterableDataset(..., num_shards={most}), or define the method `shard`")
     return make_shard(source, num_shards, index, epoch), steps
 
 

@@ -93,9 +93,9 @@ class _Packing:
 class PackedStream(IterableDataset[Segments]):
     """An iterable dataset of rows of documents whose lengths are not known: streams, or texts that workers tokenize.
 
-    Each shard packs its own documents, so the rows depend on the number of shards: pass `num_shards` to the loader to
-    get the same rows for any number of workers. An iterable dataset must make its shards itself; if it has no method
-    `shard`, pass `num_shards=1`. `PackRows` makes batches of the rows.
+    Each shard packs its own documents, so the rows depend on the number of shards: pass `IterableDataset(stream,
+    num_shards=...)` to the loader to get the same rows for any number of workers. An iterable dataset must make its
+    shards itself; if it has no method `shard`, pass `num_shards=1`. `PackRows` makes batches of the rows.
 
     A document must have the same tokens each time it is read in an epoch: do not draw its length at random.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..loader import DataLoader as CoreDataLoader
-from .core import batch_sampler_of, core_loader, is_iterable
+from .core import batch_sampler_of, core_loader
 from .dataloader import DataLoader
 from .order import chain_of_torch
 from .utils_data import data, torch
@@ -45,9 +45,7 @@ def as_core(loader: Any, options: Mapping[str, Any]) -> CoreDataLoader:
     for part in chain_of_torch(ours.batch_sampler or ours.sampler):
         if getattr(part, "generator", part) is None:  # or it draws from torch's generator, as if samples did
             part.generator = torch.Generator().manual_seed(torch.initial_seed())
-    if is_iterable(ours):  # each worker reads a copy of the dataset
-        more["num_shards"] = max(1, num_workers)
-    core = core_loader(ours, batch_sampler_of(ours), 0, num_workers, more)
+    core = core_loader(ours, batch_sampler_of(ours), 0, num_workers, more, replicas=max(1, num_workers))
     _originals[core] = loader
     return core
 

@@ -28,15 +28,18 @@ def batch_sampler_of(loader: Any) -> Any:
 
 
 def core_loader(
-    loader: Any, batch_sampler: Any, seed: int, num_workers: int, more: Mapping[str, Any]
+    loader: Any, batch_sampler: Any, seed: int, num_workers: int, more: Mapping[str, Any], replicas: int | None = None
 ) -> CoreDataLoader:
-    """A core loader with the arguments of `loader`, and those that torch does not have. Its workers have started."""
+    """A core loader with the arguments of `loader`, and those that torch does not have. Its workers have started.
+
+    Args:
+        replicas: how many workers read an iterable dataset; by default those of `loader`.
+    """
     dataset, collate_fn = loader.dataset, own_collate(loader.collate_fn)
     whole = is_iterable(loader) or _reads_whole(loader)
     options: dict[str, Any] = {}
     if is_iterable(loader):
-        dataset = Replicas(dataset, loader.batch_size, loader.drop_last)
-        options["num_shards"] = max(1, loader.num_workers)
+        dataset = Replicas(dataset, loader.batch_size, loader.drop_last, replicas or loader.num_workers)
     else:
         options["batch_sampler"] = batch_sampler
         rows = rows_of(dataset) if whole and _batches_by_default(loader) else None

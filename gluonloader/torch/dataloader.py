@@ -27,7 +27,7 @@ from .passes import Passes, SerialPassIterator, WorkersPassIterator
 from .utils_data import TorchDataLoader, data
 
 # For `explain_arguments`: arguments of `gluonloader.DataLoader`, and what to pass instead.
-_ONLY_THERE: Final = ("auto_reload", "worker_payload", "num_shards", "shuffle_buffer")
+_ONLY_THERE: Final = ("auto_reload", "worker_payload")
 _CORE_WORDS: Final = {
     "batchify_fn": "pass collate_fn instead",
     "last_batch": 'pass drop_last=True instead of last_batch="discard"',
@@ -38,6 +38,8 @@ _CORE_WORDS: Final = {
     "ranks": "pass sampler=torch.utils.data.DistributedSampler(dataset) instead",
     "output": "remove output; the default collate_fn makes tensors",
     "pin_device_id": "remove pin_device_id; pin_memory=True is enough",
+    "num_shards": "remove it: as with torch, each worker reads the whole dataset, and makes its own batches",
+    "shuffle_buffer": "remove it: as with torch, an iterable dataset is not shuffled",
     "reseed_generators": "remove it: as with torch, generators that the dataset holds are not seeded",
     "share": 'use gluonloader.DataLoader(..., output="torch", ranks=Ranks.of("env", share="node"))',
     **{name: MOVED[name] for name in ("max_retries", "max_per_worker", "ray_options", "max_errors")},

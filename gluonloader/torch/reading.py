@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..dataset.bulk import are_ints
+from ..dataset.iterable import IterableDataset
 from ..frameworks import owner
 from ..rows import Rows
 from ..state import has_state
@@ -102,17 +103,18 @@ def _array_of(tensor: Any) -> Any:
     return array if array is not None and array.ndim and array.dtype in DTYPES else None
 
 
-class Replicas:
+class Replicas(IterableDataset[Any]):
     """An iterable dataset of torch: every worker reads a copy of it, and makes its own batches."""
 
-    def __init__(self, dataset: Any, batch_size: int | None, drop_last: bool) -> None:
+    def __init__(self, dataset: Any, batch_size: int | None, drop_last: bool, workers: int) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self._num_shards = max(1, workers)
         self._users_dataset = dataset
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.shard(1, 0))
 
-    def shard(self, num_shards: int, index: int) -> Replica:
+    def shard(self, num_shards: int, index: int) -> Any:
         """What one worker reads."""
         return Replica(self)
 

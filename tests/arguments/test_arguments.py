@@ -253,6 +253,11 @@ def test_torchs_words_are_told_ours(word, right):
             {"reseed_generators": False},
             "pass seed=Seed(..., reseed_generators=False), from gluonloader.options",
         ),
+        ({"num_shards": 8}, "pass IterableDataset(dataset, num_shards=...) as dataset"),
+        (
+            {"shuffle_buffer": 9},
+            "pass IterableDataset(dataset, shuffle_buffer=...) as dataset, and shuffle=True",
+        ),
         ({"share": "node"}, 'pass ranks=Ranks(index, count, share="node"), or Ranks.of("env", share="node")'),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

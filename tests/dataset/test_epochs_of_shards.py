@@ -124,7 +124,7 @@ def loader_of(source, reader, way=SERIAL, num_shards=2, **options):
     if reader == "packed shard" or (source == "cut" and reader in PACKS):
         num_shards = 1
     dataset = READERS[reader](SOURCES[source] if isinstance(source, str) else lambda: source)
-    return way.loader(dataset, 3, batchify_fn=numbers_of, num_shards=num_shards, **options)
+    return way.loader(IterableDataset(dataset, num_shards=num_shards), 3, batchify_fn=numbers_of, **options)
 
 
 def epochs_of(loader):
@@ -242,7 +242,9 @@ def test_random_generators_inside_of_a_dataset_that_passes_on_its_epoch_are_seed
 
     def epochs(way, **options):
         num_shards = 1 if make is Noisy and reader == "packed" else 2
-        with way.loader(read(make), 3, batchify_fn=_as_lists, num_shards=num_shards, **options) as loader:
+        with way.loader(
+            IterableDataset(read(make), num_shards=num_shards), 3, batchify_fn=_as_lists, **options
+        ) as loader:
             return [list(loader) for _ in EPOCHS]
 
     assert epochs(SERIAL) == epochs(FORK) == epochs(FORK, num_workers=1)

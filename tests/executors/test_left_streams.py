@@ -12,6 +12,8 @@ import pytest
 from conftest import eventually, is_running, workers
 from open_streams import KINDS, Closed, Deleted, Finally, Notes
 
+from gluonloader import IterableDataset
+
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 
 ROUNDS = int(os.environ.get("GLUONLOADER_ROUNDS", "1"))  # each round leaves about 130 epochs with each executor
@@ -93,7 +95,7 @@ def notes(tmp_path):
 
 
 def loader_over(way, dataset, **arguments):
-    return way.loader(dataset, 3, batchify_fn=list, num_shards=2, **arguments)
+    return way.loader(IterableDataset(dataset, num_shards=2), 3, batchify_fn=list, **arguments)
 
 
 # Over Ray one kind is enough, since actors start slowly.

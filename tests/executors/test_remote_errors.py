@@ -479,7 +479,7 @@ def test_a_dataset_that_raises_what_ends_programs_fails_one_batch(kind, way):
                 with pytest.raises(RuntimeError, match=f" raised {kind.__name__}"):
                     next(iterator)
             assert next(iterator) == [2]
-    with way.loader(Streaming(kind), 1, num_shards=1) as loader:
+    with way.loader(gl.IterableDataset(Streaming(kind), num_shards=1), 1) as loader:
         iterator = iter(loader)
         assert next(iterator).tolist() == [0]
         with pytest.raises(RuntimeError, match=f"^Streaming raised {kind.__name__}"):

@@ -101,10 +101,10 @@ def test_a_dataset_that_a_function_returns_is_built_once(tmp_path):
 
 
 def read_shards(rank, number, name):
-    with loader_of(rank, number, name, Shards(), shuffle=True, num_shards=6) as loader:
+    with loader_of(rank, number, name, gl.IterableDataset(Shards(), num_shards=6), shuffle=True) as loader:
         first = list(islice(loader, 2))
         state = loader.state_dict()
-    with loader_of(rank, number, name, Shards(), shuffle=True, num_shards=6) as loader:
+    with loader_of(rank, number, name, gl.IterableDataset(Shards(), num_shards=6), shuffle=True) as loader:
         loader.load_state_dict(state)
         return [batch.tolist() for batch in first] + lists(loader)
 
@@ -114,7 +114,7 @@ def test_iterable_datasets_and_resumes():
 
 
 def leave_streams(rank, number, name, notes):
-    with loader_of(rank, number, name, Finally(notes), num_shards=4) as loader:
+    with loader_of(rank, number, name, gl.IterableDataset(Finally(notes), num_shards=4)) as loader:
         for _ in range(10):
             next(iter(loader))
         return eventually(lambda: not notes.open)  # while the workers go on

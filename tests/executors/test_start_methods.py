@@ -121,7 +121,7 @@ def test_what_to_do_on_errors_arrives(start_way):
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_shard_whose_worker_dies_goes_on(start_way, in_order, tmp_path):
     dataset = gl.IterableDataset(Rows(str(tmp_path / "died")))
-    with start_way.loader(dataset, 4, num_shards=2, in_order=in_order) as loader:
+    with start_way.loader(gl.IterableDataset(dataset, num_shards=2), 4, in_order=in_order) as loader:
         for _ in range(2):
             batches = [batch.tolist() for batch in loader]
             assert sorted(sum(batches, [])) == list(range(20))

@@ -93,13 +93,13 @@ def test_a_file_is_shared_if_there_are_more_shards_than_files(wds, urls, tmp_pat
     dataset = wds.DataPipeline(
         wds.SimpleShardList(urls), wds.shuffle(100), opened, wds.tarfile_to_samples(), wds.shuffle(50), wds.map(label)
     )
-    assert sorted(read(dataset, 1, THREAD, num_shards=8)[0]) == list(range(600))
+    assert sorted(read(IterableDataset(dataset, num_shards=8), 1, THREAD)[0]) == list(range(600))
     assert opened.counts() == [1, 1, 1, 1, 2, 2]
 
 
 def test_the_order_is_a_function_of_seed_and_epoch(wds, urls):
     def epochs(dataset, way, **options):
-        with way.loader(dataset, 7, num_shards=2, **options) as loader:
+        with way.loader(IterableDataset(dataset, num_shards=2), 7, **options) as loader:
             return [[batch.tolist() for batch in loader] for _ in range(2)]
 
     for options in ({}, {"detshuffle": True}, {"seed": 3}):
@@ -114,14 +114,14 @@ def test_the_order_is_a_function_of_seed_and_epoch(wds, urls):
 def test_positions_of_ranks(wds, urls):
     dataset, states, seen = pipeline(wds, urls), [], []
     for index in range(2):
-        with FORK.loader(dataset, 7, ranks=(index, 2), num_shards=6) as loader:
+        with FORK.loader(IterableDataset(dataset, num_shards=6), 7, ranks=(index, 2)) as loader:
             iterator = iter(loader)
             seen += [sample for _ in range(5 + index) for sample in next(iterator).tolist()]
             states.append(loader.state_dict())
     for count in (1, 3):
         rest = []
         for index in range(count):
-            with SERIAL.loader(dataset, 7, ranks=(index, count), num_shards=6) as loader:
+            with SERIAL.loader(IterableDataset(dataset, num_shards=6), 7, ranks=(index, count)) as loader:
                 loader.load_state_dict(merge_states(states))
                 rest += [sample for batch in loader for sample in batch.tolist()]
         assert sorted(seen + rest) == list(range(600))
@@ -156,7 +156,7 @@ def test_several_processes(wds, urls, monkeypatch):
     with pytest.raises(ValueError, match="would both split the data; remove nodesplitter=split_by_node"):
         SERIAL.loader(pipeline(wds, urls, nodesplitter=wds.split_by_node), 7, ranks="env")
     samples = read(pipeline(wds, urls, nodesplitter=wds.split_by_node), 1, FORK)[0]
-    with SERIAL.loader(pipeline(wds, urls), 7, ranks="env", num_shards=2) as loader:
+    with SERIAL.loader(IterableDataset(pipeline(wds, urls), num_shards=2), 7, ranks="env") as loader:
         assert sorted(samples) == sorted(sample for batch in loader for sample in batch.tolist())
     assert len(samples) == 300
     dataset = wds.DataPipeline(wds.SimpleShardList(urls), wds.shuffle(100), wds.split_by_node, wds.tarfile_to_samples())
@@ -213,7 +213,7 @@ def test_hugging_face_gives_each_sample_once(streamed, count, way):
 
 
 def test_hugging_face_with_more_shards_than_files(streamed):
-    assert sorted(read_x(streamed, 2, FORK, num_shards=8)) == list(range(600))
+    assert sorted(read_x(IterableDataset(streamed, num_shards=8), 2, FORK)) == list(range(600))
 
 
 def test_split_dataset_by_node(streamed):

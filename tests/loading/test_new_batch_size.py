@@ -274,8 +274,8 @@ def test_a_batch_sampler_that_chooses_its_batches_cannot_be_mapped(make):
 
 @pytest.mark.filterwarnings("ignore:resuming IterableDataset")
 def test_an_iterable_dataset_cannot_be_mapped():
-    state = state_after(DataLoader(IterableDataset(lambda: iter(range(40))), 4, seed=1, num_shards=2), 2)
-    other = DataLoader(IterableDataset(lambda: iter(range(40))), 5, seed=1, num_shards=2)
+    state = state_after(DataLoader(IterableDataset(lambda: iter(range(40)), num_shards=2), 4, seed=1), 2)
+    other = DataLoader(IterableDataset(lambda: iter(range(40)), num_shards=2), 5, seed=1)
     with pytest.raises(ValueError, match="new_batch_size=True: the positions of an iterable dataset count batches"):
         other.load_state_dict(state, new_batch_size=True)
 

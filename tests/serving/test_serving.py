@@ -190,7 +190,7 @@ def fail_to_start(worker):
 
 def test_iterable_datasets():
     def make(**options):
-        return gl.DataLoader(Shards(), 4, seed=1, num_shards=3, **options)
+        return gl.DataLoader(gl.IterableDataset(Shards(), num_shards=3), 4, seed=1, **options)
 
     with Served(lambda: make(**PROCESS), new_server_name()) as server, gl.attach(server.name) as loader:
         found = [batch.tolist() for batch in loader]

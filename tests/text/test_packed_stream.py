@@ -85,7 +85,7 @@ def packed(source, method="best_fit", **options):
 
 
 def loader_of(dataset, way=SERIAL, num_shards=3, **options):
-    return way.loader(dataset, 2, batchify_fn=PackRows(), num_shards=num_shards, **options)
+    return way.loader(IterableDataset(dataset, num_shards=num_shards), 2, batchify_fn=PackRows(), **options)
 
 
 def shards_of(source):
@@ -251,7 +251,7 @@ def test_documents_that_differ_after_a_resume_are_an_error(first):
 
 
 def test_documents_that_make_no_shards_need_a_single_one():
-    with DataLoader(packed("generator"), 2, batchify_fn=PackRows(), num_shards=2) as loader:
+    with DataLoader(IterableDataset(packed("generator"), num_shards=2), 2, batchify_fn=PackRows()) as loader:
         with pytest.raises(ValueError, match="makes only 1 shard, but the loader reads 2; pass num_shards=1"):
             next(iter(loader))
     with pytest.raises(ValueError, match="makes only 1 shard"):
@@ -328,7 +328,7 @@ def test_a_stream_of_hugging_face_resumes_without_reading_it_again():
     datasets = pytest.importorskip("datasets")
     texts = datasets.Dataset.from_dict({"ids": [tokens_of(number) for number in range(120)]})
     rows = PackedStream(texts.to_iterable_dataset(num_shards=4), SIZE, method="split", window=16, field="ids")
-    with DataLoader(rows, 2, batchify_fn=PackRows(), num_shards=2) as loader:
+    with DataLoader(IterableDataset(rows, num_shards=2), 2, batchify_fn=PackRows()) as loader:
         whole = read(loader)
         assert tokens_in(whole) == all_tokens()
         for taken in range(0, len(whole), 4):
@@ -337,7 +337,7 @@ def test_a_stream_of_hugging_face_resumes_without_reading_it_again():
             assert read(iterator, taken) == whole[:taken]
             state = json.loads(json.dumps(loader.state_dict()))
             iterator.close()
-            with DataLoader(rows, 2, batchify_fn=PackRows(), num_shards=2) as resumed:
+            with DataLoader(IterableDataset(rows, num_shards=2), 2, batchify_fn=PackRows()) as resumed:
                 resumed.load_state_dict(state)  # a warning would say that the samples are read again
                 assert read(resumed) == whole[taken:]
 

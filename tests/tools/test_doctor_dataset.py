@@ -345,7 +345,7 @@ def test_an_iterable_dataset_whose_order_depends_on_the_workers_and_the_cure():
     bad = only(examined(Sharded()))
     assert (bad.name, bad.level) == ("workers", "note")
     assert "num_shards=8" in bad.cure
-    assert found(examined(Sharded(), num_shards=8)) == {}
+    assert found(examined(IterableDataset(Sharded(), num_shards=8))) == {}
 
 
 def test_a_short_dataset():

@@ -261,7 +261,7 @@ class ShardPlan:
                 f"shard {shard} of this iterable dataset read a different first sample than the other shards. Each "
                 "shard reads the whole dataset and keeps every num_shards-th sample, so samples would be missing or "
                 "come twice. If the dataset orders its samples at random, let it draw from gluonloader.get_rng(), or "
-                "shuffle in the loader instead (shuffle=True, shuffle_buffer=n). If it yields only the samples of the "
+                "shuffle in the loader instead (shuffle=True). If it yields only the samples of the "
                 "current worker, define a method shard(num_shards, index) instead",
             )
 

@@ -188,7 +188,8 @@ def _serial(serial: TwoLoaders, facts: DatasetFacts) -> Finding:
         return Finding("workers", "ok", f"{few} and {many} workers make equal batches")
     text = f"{few} and {many} workers make different batches: {serial.difference}"
     if facts.options is not None and facts.options.iterable:
-        return Finding("workers", "note", text, "num_shards=8, so that the order does not depend on the workers")
+        cure = "IterableDataset(dataset, num_shards=8), so that the order does not depend on the workers"
+        return Finding("workers", "note", text, cure)
     return Finding("workers", "warning", text, _cure(facts))
 
 
