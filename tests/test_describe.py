@@ -152,8 +152,8 @@ def test_a_loader_shows_the_arguments_that_were_passed(arguments, text):
 
 def test_a_loader_of_an_iterable_dataset_shows_its_shards():
     with gl.DataLoader(gl.IterableDataset(Unbounded(), num_shards=3, shuffle_buffer=10), 4, True) as loader:
-        text = "batch_size=4, shuffle=True, num_shards=3, shuffle_buffer=10"
-        assert repr(loader) == f"DataLoader(Unbounded(), {text})"
+        dataset = "IterableDataset(Unbounded(), num_shards=3, shuffle_buffer=10)"
+        assert repr(loader) == f"DataLoader({dataset}, batch_size=4, shuffle=True)"
 
 
 def test_a_subclass_a_copy_and_a_pickled_loader_are_described_too():

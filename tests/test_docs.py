@@ -116,7 +116,7 @@ def test_the_frameworks_of_a_block_are_found_by_its_imports():
     assert FRAMEWORK.findall(code) == ["torch", "mxnet"]
 
 
-ROOMS = ("buckets", "errors", "tables", "testing", "text", "types")
+ROOMS = ("buckets", "errors", "options", "tables", "testing", "text", "types")
 
 
 def public_names():

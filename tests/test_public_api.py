@@ -28,6 +28,7 @@ ROOMS = {
         "MissingExtraError", "RecordError", "SharedMemoryError", "TokenError", "TooManyErrors", "TransportError",
         "WorkerDied", "WorkerStartError",
     },
+    "options": {"OnError", "Processes", "Ray", "Seed", "Threads"},
     "tables": {"ArrowDataset", "H5Dataset", "NpyDataset", "ZarrDataset"},
     "testing": {"assert_resumes_exactly"},
     "text": {
@@ -46,6 +47,10 @@ PLACES = [(gluonloader, PUBLIC), *((getattr(gluonloader, room), names) for room,
 GLUON_ARGUMENTS = [
     "dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler", "batchify_fn", "num_workers",
     "pin_memory", "pin_device_id", "prefetch", "thread_pool", "timeout", "auto_reload",
+]  # fmt: skip
+OTHER_ARGUMENTS = [  # a new option belongs to one of these, or to the dataset
+    "executor", "output", "seed", "in_order", "worker_init_fn", "worker_payload", "start_method", "memory_limit",
+    "ranks", "concurrency", "on_error",
 ]  # fmt: skip
 
 
@@ -142,7 +147,8 @@ def test_public_classes_and_functions_name_their_public_place():
 def test_the_loaders_positional_arguments_are_gluons():
     parameters = inspect.signature(gluonloader.DataLoader).parameters.values()
     assert [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == GLUON_ARGUMENTS
-    assert all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters)
+    assert [p.name for p in parameters if p.kind is p.KEYWORD_ONLY] == OTHER_ARGUMENTS
+    assert len(parameters) == len(GLUON_ARGUMENTS) + len(OTHER_ARGUMENTS)
 
 
 def test_the_loaders_docstring_names_every_argument():

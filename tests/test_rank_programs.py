@@ -29,7 +29,8 @@ class Files(gl.IterableDataset):
 
 def read(folder, ranks, most, workers, step=lambda: None):
     files, samples = Files([40, 11, 25, 3, 38, 20]), []
-    with gl.DataLoader(files, 4, seed=1, num_shards=6, ranks=ranks, num_workers=workers, shuffle=True) as loader:
+    files = gl.IterableDataset(files, num_shards=6)
+    with gl.DataLoader(files, 4, seed=1, ranks=ranks, num_workers=workers, shuffle=True) as loader:
         if (folder / "state.json").exists():
             loader.load_state_dict((folder / "state.json").read_text())
         iterator = iter(loader)

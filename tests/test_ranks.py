@@ -347,7 +347,7 @@ def test_batches_and_random_numbers_do_not_depend_on_the_number_of_ranks():
     assert batches(1) == batches(2) == batches(3)
 
 
-@pytest.mark.filterwarnings("ignore:resuming IterableDataset reads")
+@pytest.mark.filterwarnings("ignore:resuming range reads")
 @pytest.mark.parametrize("policy", ["uneven", "drop", "repeat"])
 def test_any_batch_of_a_rank_is_made_again(policy):
     for index in range(2):

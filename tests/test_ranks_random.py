@@ -76,13 +76,13 @@ class Case:
         self.rng = rng = random.Random(number)
         self.num_shards = rng.randint(1, 9)
         lengths = [rng.choice([0, 1, 3, 8, 20, 37]) for _ in range(self.num_shards)]
-        data = Sharded(lengths) if rng.random() < 0.6 else Whole(rng.choice([0, 5, 50, 111]))
+        self.data = Sharded(lengths) if rng.random() < 0.6 else Whole(rng.choice([0, 5, 50, 111]))
         self.size, last_batch = rng.randint(1, 6), rng.choice(last_batches)
         self.options = {"seed": 5, "last_batch": last_batch, "shuffle": rng.random() < 0.4}
-        self.data = IterableDataset(data, self.num_shards, rng.choice([2, 10]))
+        self.stream = IterableDataset(self.data, self.num_shards, rng.choice([2, 10]))
 
     def loader(self, way, *ranks, **options):
-        return way.loader(self.data, self.size, ranks=Ranks(*ranks), **self.options, **options)
+        return way.loader(self.stream, self.size, ranks=Ranks(*ranks), **self.options, **options)
 
     def run(self, state, most, *ranks, **options):
         """The batches of one rank, at most so many, and its state afterwards; workers are killed."""

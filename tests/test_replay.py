@@ -269,7 +269,7 @@ def test_replay_makes_the_batch_in_the_calling_thread_and_converts_it(any_way):
             return super().__getitem__(index)
 
     places = []
-    with any_way.loader(IterableDataset(Where(), num_shards=None), SIZE, output=lambda array: array + 1000) as loader:
+    with any_way.loader(Where(), SIZE, output=lambda array: array + 1000) as loader:
         expected = next(iter(loader))
         places.clear()
         batch = loader.replay(0, 0)

@@ -354,7 +354,8 @@ def test_a_loader_with_other_arguments_refuses_the_state_and_names_the_differenc
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"batch_size": 3}, "batch_size"), ({"dataset": IterableDataset(list(range(9)), num_shards=3)}, "num_shards"),
+    [({"batch_size": 3}, "batch_size"),
+     ({"dataset": IterableDataset(lambda: iter(range(9)), num_shards=3)}, "num_shards"),
      ({"last_batch": "discard"}, "last_batch"),
      ({"shuffle": True}, "shuffle_buffer"), ({"seed": 9}, "seed")],
 )  # fmt: skip

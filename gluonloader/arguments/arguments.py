@@ -27,7 +27,7 @@ from ..checks import (
 )
 from ..dataset.iterable import is_iterable
 from ..declared import parts_of
-from ..describe import counted
+from ..describe import class_name, counted
 from ..errors import bad_argument, warn
 from ..limits import available_cores
 from ..loading.choice import Options
@@ -204,7 +204,7 @@ def choose_reading(dataset: Any, batching: Batching, concurrency: Any, on_error:
         raise bad_argument("concurrency", concurrency, right)
     replace_from = 0
     if is_iterable(dataset) and action == "replace":
-        right = f"{type(dataset).__name__} is an iterable dataset, which has no other sample to read; pass 'skip'"
+        right = f"{class_name(dataset)} is an iterable dataset, which has no other sample to read; pass 'skip'"
         raise bad_argument("on_error", action, right)
     if action == "replace" and batching.sampler is None and batching.batch_sampler is None:
         replace_from = len(dataset)
@@ -219,7 +219,7 @@ def _most_errors(dataset: Any, policy: OnError) -> int:
     try:
         samples = len(dataset)
     except TypeError:
-        what = f"{type(dataset).__name__} has no length to compute a share of"
+        what = f"{class_name(dataset)} has no length to compute a share of"
         right = f"{what}; pass a count: on_error=OnError({policy.action!r}, limit=100), from gluonloader.options"
         raise bad_argument("on_error", policy, right) from None
     return max(1, int(policy.limit * samples)) if policy.limit else 0

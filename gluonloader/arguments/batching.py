@@ -23,6 +23,7 @@ from ..dataset.iterable import (
     shards_asked,
     varying_steps,
 )
+from ..describe import class_name
 from ..errors import bad_argument, warn
 from ..loading.among_ranks import Comparison, dividing_argument, part_of_rank, ranks_of, refuse_unseeded
 from ..loading.lengths import quota_of
@@ -97,10 +98,10 @@ def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) ->
     check_iterable(dataset)
     for name in ("sampler", "batch_sampler"):
         if (value := getattr(batching, name)) is not None:
-            right = f"{type(dataset).__name__} is an iterable dataset, which sets the order itself; remove {name}"
+            right = f"{class_name(dataset)} is an iterable dataset, which sets the order itself; remove {name}"
             if batching.ranks is not None and (sampler := dividing_argument(batching.sampler, batching.batch_sampler)):
                 right = f"ranks and {sampler} both divide the samples among the ranks; remove one of them: "
-                right += f"remove {name}, since {type(dataset).__name__} sets the order itself"
+                right += f"remove {name}, since {class_name(dataset)} sets the order itself"
             raise bad_argument(name, value, right)
     size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
     least, given = ranks.count, shards_asked(dataset)
@@ -119,10 +120,11 @@ def _warn_of_steps(steps: list[str], shards: int, ranks: int) -> None:
     """Warns that other numbers of workers would yield other samples."""
     who = f"{' and '.join(steps)} of Hugging Face {'apply' if len(steps) > 1 else 'applies'}"
     each = "worker of each rank" if ranks > 1 else "worker"
-    whole = "" if ranks > 1 else "num_shards=1 to IterableDataset for the samples that the dataset itself yields, or "
+    whole = "" if ranks > 1 else "num_shards=1 for the samples that the dataset itself yields, or "
     warn(
         f"{who} to each shard separately, so the samples depend on the number of shards, which is one for each {each} "
-        f"by default (here {shards}); pass {whole}num_shards={shards} to get these samples with any number of workers"
+        f"by default (here {shards}); pass {whole}num_shards={shards} to get these samples with any number of workers: "
+        f"IterableDataset(dataset, num_shards={shards})"
     )
 
 

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Generic, Literal
 
 from ..checks import check_function, check_int, check_shard
-from ..describe import counted, describe, short_repr, sized
+from ..describe import arguments, call, counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..tree import Sample
 from .opening import (
@@ -120,8 +120,9 @@ class IterableDataset(Generic[Sample]):
             return sized(self)
         for step in self._steps:
             source += f".{type(step).__name__.lower()}({describe(step.count if isinstance(step, Take) else step.fn)})"
-        name = type(self).__name__
-        return source if self._steps or isinstance(self._source, (ChainDataset, _ShardView)) else f"{name}({source})"
+        if self._steps or isinstance(self._source, (ChainDataset, _ShardView)):
+            return source
+        return call(self, source, *arguments(num_shards=self._num_shards, shuffle_buffer=self._shuffle_buffer))
 
     def __add__(self, other: Any) -> IterableDataset[Any]:
         """Returns the samples of this dataset, then those of `other`, which is anything that `IterableDataset` accepts.
@@ -179,6 +180,10 @@ class IterableDataset(Generic[Sample]):
 
     def _with(self, step: Step) -> IterableDataset[Any]:
         return _wrapped(self, (step,), hasattr(self, "__len__") and not isinstance(step, Filter))
+
+    @property
+    def _users_dataset(self) -> Any:
+        return unwrap(self)[0]  # for texts
 
     def _option(self, name: Literal["_num_shards", "_shuffle_buffer"]) -> int | None:
         """How a loader reads it, as this object or the one that it wraps says."""

@@ -8,7 +8,7 @@ from typing import Any
 from ..checks import check_int
 from ..dataset.iterable import Filter, length_of, makes_shards, unwrap
 from ..dataset.opening import part_of
-from ..describe import counted
+from ..describe import class_name, counted
 from ..errors import bad_argument, warn
 from ..ranks import Ranks
 from .plan import Plan, ShardPlan, Shards
@@ -43,7 +43,7 @@ class LengthCheck:
         if length is None or length == before:
             return
         self._compares_start = False
-        what = f"{type(dataset).__name__} has {counted(length, 'sample', 'samples')} now"
+        what = f"{class_name(dataset)} has {counted(length, 'sample', 'samples')} now"
         if fixed is None:
             text = f"{what}, but had {before:,} when the workers started, and they keep the copies that they got then"
         else:
@@ -58,7 +58,7 @@ class LengthCheck:
         if length is not None and plan.samples_read > length:
             self._compares_end = False
             warn(
-                f"{type(dataset).__name__} yielded {plan.samples_read:,} samples, but its length is {length:,}, so "
+                f"{class_name(dataset)} yielded {plan.samples_read:,} samples, but its length is {length:,}, so "
                 "len(loader) is too small; return the right number from __len__, or remove __len__",
             )
 
@@ -81,7 +81,7 @@ def quota_of(dataset: Any, shards: Shards, ranks: Ranks) -> Quota | None:
         return Quota(ranks, lengths_of(dataset, shards, needed))
     except TypeError:
         right = (
-            f"it needs the length of each shard, and {type(dataset).__name__} does not say it; pass "
+            f"it needs the length of each shard, and {class_name(dataset)} does not say it; pass "
             'Ranks(..., shard_lengths=[...]), define __len__, or pass policy="uneven"'
         )
         raise bad_argument("policy", ranks.policy, right) from None

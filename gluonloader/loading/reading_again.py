@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..dataset.iterable import unwrap
+from ..describe import class_name
 from ..errors import bad_argument
 from ..executors.serial import SerialExecutor
 from ..interrupts import from_signal_handler
@@ -28,12 +29,12 @@ def check_read(source: ShardSource, dataset: Any, batch: int, read: bool) -> Non
     """Raises a ValueError unless the samples before a batch may be read."""
     if hasattr(unwrap(dataset)[0], "__next__"):
         right = "it is a single iterator, which an iteration may be reading now; pass a function that makes an iterator"
-        raise ValueError(f"dataset: {type(dataset).__name__} cannot be read again: {right}, as IterableDataset(make)")
+        raise ValueError(f"dataset: {class_name(dataset)} cannot be read again: {right}, as IterableDataset(make)")
     if not read:
         chunk, shard = divmod(batch, source.shards.num_shards)
         samples = (chunk + 1) * source.shards.batch_size
         right = f"this reads at least {samples:,} samples, shard {shard} up to this batch; pass read=True to read them"
-        raise bad_argument("read", read, f"to make batch {batch} of {type(dataset).__name__} again, {right}")
+        raise bad_argument("read", read, f"to make batch {batch} of {class_name(dataset)} again, {right}")
 
 
 def make(source: ShardSource, job: Job, maker: BatchMaker, epoch: int, batch: int) -> Any:

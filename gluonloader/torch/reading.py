@@ -109,7 +109,10 @@ class Replicas(IterableDataset[Any]):
     def __init__(self, dataset: Any, batch_size: int | None, drop_last: bool, workers: int) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self._num_shards = max(1, workers)
-        self._users_dataset = dataset
+
+    @property
+    def _users_dataset(self) -> Any:
+        return self.dataset
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.shard(1, 0))

@@ -131,8 +131,10 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from conftest import {way}
 from open_streams import Finally, Notes
+from gluonloader import IterableDataset
 if __name__ == "__main__":
-    loader = {way}.loader(Finally(Notes(Path({folder!r}))), 3, batchify_fn=list, num_shards=2)
+    stream = IterableDataset(Finally(Notes(Path({folder!r}))), num_shards=2)
+    loader = {way}.loader(stream, 3, batchify_fn=list)
     iterator = iter(loader)
     print(next(iterator))
 """

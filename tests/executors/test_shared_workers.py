@@ -565,7 +565,6 @@ class WithState(Numbered):
         ({"num_workers": 0}, "num_workers=0 starts no workers"),
         ({"thread_pool": True}, "executor='thread' has no worker processes"),
         ({"dataset": WithState(8)}, r"WithState has a state_dict\(\)"),
-        ({"ranks": None}, "needs ranks, so that the loader divides the samples"),
         ({"dataset": lambda: iter("abc")}, "it returned str_ascii_iterator|it returned str_iterator"),
         ({"dataset": lambda: WithState(8)}, r"WithState has a state_dict\(\)"),
     ],

@@ -252,7 +252,9 @@ def test_documents_that_differ_after_a_resume_are_an_error(first):
 
 def test_documents_that_make_no_shards_need_a_single_one():
     with DataLoader(IterableDataset(packed("generator"), num_shards=2), 2, batchify_fn=PackRows()) as loader:
-        with pytest.raises(ValueError, match="makes only 1 shard, but the loader reads 2; pass num_shards=1"):
+        with pytest.raises(
+            ValueError, match=r"only 1 shard, but .* reads 2; pass IterableDataset\(..., num_shards=1\)"
+        ):
             next(iter(loader))
     with pytest.raises(ValueError, match="makes only 1 shard"):
         list(PackedStream(IterableDataset(Stream(9)).take(3), SIZE).shard(2, 0))

@@ -196,7 +196,7 @@ def test_many_objects_and_their_cures(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     finding = only(configured(Listed(texts)))
     assert re.search(": 8.. MB with 2 workers of each of 8 ranks$", finding.text)
-    assert finding.cure.endswith("; or share='node'")
+    assert finding.cure.endswith("; or Ranks(..., share='node')")
     assert found(configured(Listed(CompactList(texts)))) == {}
 
 

@@ -1,1 +1,1 @@
-"""Workers that all ranks of a node share: `DataLoader(share="node")`."""
+"""Workers that all ranks of a node share: `Ranks(share="node")`."""

@@ -107,7 +107,7 @@ def _objects(facts: DatasetFacts) -> Iterator[Finding]:
     who += f" of each of {options.ranks} ranks" if options.ranks > 1 else ""
     text = f"more than {size(facts.object_bytes)}; each worker copies them, because reading changes reference counts: "
     cure = "arrays, or a CompactList for a list of texts or tuples"
-    cure += "; or share='node'" if options.ranks > 1 else ""
+    cure += "; or Ranks(..., share='node')" if options.ranks > 1 else ""
     yield Finding("objects", "note", f"{text}{size(copies * facts.object_bytes)} with {who}", cure)
 
 
