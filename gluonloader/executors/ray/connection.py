@@ -48,6 +48,7 @@ class Ray:
 
     Attributes:
         module: the package `ray`.
+        left: an actor has ended because the program is leaving Ray; may be set. A call would then end the program.
 
     Raises:
         WorkerStartError: this process was forked from one that uses Ray.
@@ -65,7 +66,7 @@ class Ray:
                 ray.init(address=os.environ.get("RAY_ADDRESS", "local"), logging_level="warning")
             self._address = _address_of(ray)
             self._node = weakref.ref(_node_of_ray(), lambda _: on_shutdown())  # Ray drops it when it is shut down
-        self._closed = False
+        self._closed = self.left = False
         self._errors = ray.exceptions
 
     def close(self) -> None:
@@ -75,7 +76,9 @@ class Ray:
     @property
     def error(self) -> WorkerStartError | None:
         """The error to raise if somebody has shut Ray down."""
-        if self._closed or (self.module.is_initialized() and _address_of(self.module) == self._address):
+        if self._closed:
+            return None
+        if not self.left and self.module.is_initialized() and _address_of(self.module) == self._address:
             return None
         return WorkerStartError("Ray was shut down while a loader used it; close the loader before ray.shutdown()")
 
@@ -113,7 +116,7 @@ class Ray:
         left = ", ".join(f"{name}: {free.get(name, 0):g}" for name in names if name == "CPU" or name in free)
         return (
             f"Ray is still starting it, or has no free resources for it (free in the cluster: {left}); lower "
-            "num_workers, or ask for less in ray_options"
+            "num_workers, or ask for less in executor=Ray(...)"
         )
 
 

@@ -34,7 +34,8 @@ from .worker import WATCH, Worker
 
 _FAILED_STARTS: Final = 10  # in a row, before an error is raised; many, because Ray does not say why an actor ended
 _WATCHING: Final = 4  # threads of an actor for calls other than `make`; `watch` occupies one of them
-_DEFAULTS: Final = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}  # of an actor; `ray_options` overrides them
+_DEFAULTS: Final = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}  # of an actor; `Ray` overrides them
+_OWNER_DIED: Final = "its owner has died"  # in what Ray says of the death of an actor; the owner is this program
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
 
 
@@ -42,7 +43,7 @@ class RayCrew:
     """The actors of one executor, each with its lane; for the attributes see `Crew`.
 
     Args:
-        options: the options of each actor, `ray_options` of `DataLoader`.
+        options: the options of each actor, see `gluonloader.options.Ray`.
         waker: a byte sent through it wakes the thread that waits for a batch.
     """
 
@@ -108,6 +109,8 @@ class RayCrew:
         self.poll.unregister(lane.bell)
         del self.lanes[lane.bell.fileno()]
         attempts, reason = list(lane.attempts.values()), _reason(lane.death)
+        if _OWNER_DIED in reason:  # `ray.shutdown` ends the actors before `ray.is_initialized` becomes false
+            self._ray.left = True
         is_guiltless = lane.was_killed or self._ray.is_unreachable(lane.death) or "its node has died" in reason
         for attempt in attempts:
             if is_guiltless:
