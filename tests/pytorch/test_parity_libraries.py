@@ -305,7 +305,7 @@ def test_a_subclass_uses_any_names(workers):
             self.snapshot_every_n_steps = "mine"
             super().__init__(*args, **kwargs)
 
-    options = {"executor": "thread", "memory_limit": "64MB", "on_error": OnError("skip", 1)}
+    options = {"executor": "auto", "memory_limit": "64MB", "on_error": OnError("skip", 1)}
     loader = Loader(range(4), 2, num_workers=workers, snapshot_every_n_steps=5, **options)
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
     assert {loader.executor(), loader.stats(), loader._passes, loader.memory_limit} == {"mine"}
