@@ -495,7 +495,7 @@ def worker_pids(pid):
 def test_the_death_of_a_worker_loses_no_batch(seed):
     name = new_server_name()
     readers = consumers(2, read_while_killing, name, seed)
-    with Served(numbered(length=160, executor=Processes(max_retries=100)), name, consumers=2):
+    with Served(numbered({**PROCESS, "executor": Processes(max_retries=100)}, 160), name, consumers=2):
         found = [reader.answer() for reader in readers]
     expected = [(epoch, batch) for epoch, batches in enumerate(own(2, length=160)) for batch in batches]
     assert found == [expected, expected]
