@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, Final
 
-from gluonloader import DataLoader
+from gluonloader import DataLoader, Ranks
 
 from .report import machine, time_of
 from .usage import memory_of
@@ -74,10 +74,9 @@ def read(connection: Connection, program: Program, rank: int, samples: int) -> N
     connection.recv()
     build: Callable[[], Paths] = lambda: Paths(samples)  # noqa: E731  # forked workers inherit it
     dataset: Any = build if program.as_function else build()
-    options: dict[str, Any] = {"share": "node"} if program.shares else {}
-    ranks = rank, program.ranks
+    ranks = Ranks(rank, program.ranks, share="node" if program.shares else None)
     with DataLoader(
-        dataset, _BATCH, shuffle=True, seed=0, num_workers=program.workers, start_method="fork", ranks=ranks, **options
+        dataset, _BATCH, shuffle=True, seed=0, num_workers=program.workers, start_method="fork", ranks=ranks
     ) as loader:
         for _ in loader:  # so that the workers have read every object
             pass

@@ -155,7 +155,8 @@ class ThreadExecutor:
             maker.close()
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread is not threading.current_thread():  # which may have dropped the last reference to the loader
+                thread.join(max(0.0, deadline - time.monotonic()))
         with Uninterrupted():
             release(self._pool)
         self._buffers.close()

@@ -101,7 +101,8 @@ class EventLoop:
         if loop is not None and thread is not None:
             with suppress(RuntimeError):  # the loop has ended already
                 loop.call_soon_threadsafe(loop.stop)
-            thread.join(_CLOSING_S)
+            if thread is not threading.current_thread():  # which may have dropped the last reference to the loader
+                thread.join(_CLOSING_S)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -196,6 +197,31 @@ def test_a_loader_in_a_reference_cycle_is_closed_by_the_garbage_collector(any_wa
     del iterator, cycle
     gc.collect()
     assert eventually(lambda: not children())
+
+
+def test_the_last_reference_to_a_loader_may_end_in_one_of_its_threads(no_leaks):
+    held, began, goes_on, threads = [], threading.Event(), threading.Event(), set()
+
+    class Dropping:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            if index:
+                threads.add(threading.current_thread())
+                began.set()
+                assert goes_on.wait(30)
+                held.clear()
+            return index
+
+    loader = THREAD.loader(Dropping(), 1)
+    iterator, closed = iter(loader), weakref.ref(loader)
+    held += [loader, iterator]
+    assert next(iterator) == [0]
+    del loader, iterator
+    assert began.wait(30)
+    goes_on.set()
+    assert eventually(lambda: closed() is None and not any(thread.is_alive() for thread in threads))
 
 
 @pytest.mark.spawn
