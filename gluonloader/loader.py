@@ -29,7 +29,7 @@ from .iterator import LoaderIterator
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.workers import Workers, payloads_for
-from .options import OnError, Processes, Ray, Seed, Threads, as_seed
+from .options import OnError, Processes, Ray, Seed, Threads, action_of, as_on_error, as_seed
 from .randomness import checked_seed
 from .ranks import Ranks
 from .tree import Batch
@@ -155,7 +155,7 @@ class DataLoader(Generic[Batch]):
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, ranks)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
         options = choose_options(executor, num_workers, thread_pool, start_method, prefetch, memory_limit)
-        seeds, share = as_seed(seed), ranks.share if isinstance(ranks, Ranks) else None
+        seeds, policy, share = as_seed(seed), as_on_error(on_error), ranks.share if isinstance(ranks, Ranks) else None
         used_seed, is_seeded = checked_seed(seeds.value), seeds.value is not None
         if share is not None:
             from .arguments.sharing import share_workers, stand_in
@@ -165,8 +165,7 @@ class DataLoader(Generic[Batch]):
         parts = dataset, default_batchify if batchify_fn is None else batchify_fn, worker_init_fn, options.num_workers
         job = Job(*parts, used_seed)
         if share is not None:
-            action = on_error.action if isinstance(on_error, OnError) else on_error
-            reading = Reading(concurrency, action, reseed_generators=seeds.reseed_generators)
+            reading = Reading(concurrency, action_of(policy), reseed_generators=seeds.reseed_generators)
             job = replace(job, payloads=payloads(used_seed), reading=reading)
             options = share_workers(share, batching, options, is_seeded, job)
         source = choose_source(dataset, batching, used_seed, is_seeded, options.num_workers)
@@ -174,7 +173,7 @@ class DataLoader(Generic[Batch]):
         if source.sampler is None:
             yields_batches = batch_size is None and batchify_fn is None
             job = replace(job, iterable=True, batchify_fn=only_sample if yields_batches else job.batchify_fn)
-        reading = choose_reading(dataset, batching, concurrency, on_error, seeds)
+        reading = choose_reading(dataset, batching, concurrency, policy, seeds)
         workers = Workers(replace(job, reading=reading), options, payloads)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
         self.epochs = Epochs(source, workers, delivery, is_seeded, bool(auto_reload))

@@ -1,4 +1,6 @@
-"""The lock that code of the main thread may hold: an exception of a signal handler never leaves it locked.
+"""The lock that code of the main thread may hold, and how the end of a thread is awaited.
+
+An exception of a signal handler never leaves the lock locked.
 
 NOTE [locks]: Python 3.14 may run signal handlers between the call of `__enter__` and the `with` block. If a handler
 raises there, `__exit__` is not called, and a lock of the standard library stays locked (cpython gh-148874). No code of
@@ -8,6 +10,7 @@ this package that runs in the main thread holds such a lock: it holds a `Lock`. 
 from __future__ import annotations
 
 import sys
+import threading
 from _thread import RLock
 from typing import TYPE_CHECKING
 
@@ -32,3 +35,9 @@ else:
                     self.release()
                 raise
             return True
+
+
+def join(thread: threading.Thread, seconds: float) -> None:
+    """Waits for the end of a thread, unless it is this one: the last reference to its owner may end in the thread."""
+    if thread is not threading.current_thread():
+        thread.join(seconds)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from .checks import ExecutorName, check_error_action, check_flags, check_int
+from .checks import ErrorAction, ExecutorName, check_error_action, check_flags, check_int
 from .errors import bad_argument
 
 __all__ = ["OnError", "Processes", "Ray", "Seed", "Threads"]
@@ -136,6 +136,11 @@ def as_on_error(argument: Any) -> OnError | None:
         return argument
     action = check_error_action("on_error", argument)
     return None if action == "raise" else OnError(action)
+
+
+def action_of(policy: OnError | None) -> ErrorAction:
+    """What a policy does with a sample that raises an error."""
+    return "raise" if policy is None else policy.action
 
 
 def as_seed(argument: Any) -> Seed:

@@ -7,6 +7,15 @@ import threading
 import numpy as np
 
 import gluonloader as gl
+from gluonloader.options import OnError
+
+
+def load(way, dataset, *args, on_error="raise", **kwargs):
+    """The batches of a loader, in which all samples may raise errors unless `on_error` has a limit."""
+    if on_error != "raise" and not isinstance(on_error, OnError):
+        on_error = OnError(on_error, 1.0)
+    with way.loader(dataset, *args, on_error=on_error, **kwargs) as loader:
+        return [batch.tolist() for batch in loader]
 
 
 class Faulty:

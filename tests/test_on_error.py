@@ -20,7 +20,7 @@ import weakref
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, eventually
-from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, negative, negative_or_skip
+from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, load, negative, negative_or_skip
 
 import gluonloader as gl
 from gluonloader.options import OnError
@@ -30,13 +30,6 @@ pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 
 SAMPLES = int(os.environ.get("GLUONLOADER_BAD_SAMPLES", "2000"))  # 100000 for the full test
 PLACES = 50 if SAMPLES >= 100_000 else 5
-
-
-def load(way, dataset, *args, on_error="raise", **kwargs):
-    if on_error != "raise" and not isinstance(on_error, OnError):
-        on_error = OnError(on_error, 1.0)
-    with way.loader(dataset, *args, on_error=on_error, **kwargs) as loader:
-        return [batch.tolist() for batch in loader]
 
 
 def indices_of(batches):

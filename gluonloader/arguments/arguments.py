@@ -33,7 +33,7 @@ from ..limits import available_cores
 from ..loading.choice import Options
 from ..loading.epoch import Delivery
 from ..loading.sources import Source
-from ..options import OnError, Processes, Ray, Seed, Threads, as_on_error
+from ..options import OnError, Processes, Ray, Seed, Threads, action_of
 from ..units import size
 from ..work.task import Reading
 from .batching import Batching
@@ -194,10 +194,9 @@ def _warn_of_fork(method: str) -> None:
     )
 
 
-def choose_reading(dataset: Any, batching: Batching, concurrency: Any, on_error: Any, seed: Seed) -> Reading:
-    """How samples are read; for the arguments see `DataLoader`."""
-    policy = as_on_error(on_error)
-    action = "raise" if policy is None else policy.action
+def choose_reading(dataset: Any, batching: Batching, concurrency: Any, policy: OnError | None, seed: Seed) -> Reading:
+    """How samples are read; for the arguments see `DataLoader`, where `policy` is `on_error`."""
+    action = action_of(policy)
     check_int("concurrency", concurrency, 1)
     if is_iterable(dataset) and concurrency > 1:
         right = "an iterable dataset yields one sample after the other; remove it, or pass a larger num_workers"

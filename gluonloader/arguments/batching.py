@@ -15,14 +15,7 @@ from ..checks import LastBatch, check_indices, check_int, check_last_batch, cure
 from ..dataset.arrays import warn_of_columns
 from ..dataset.base import check_awaited
 from ..dataset.bulk import check_no_mask
-from ..dataset.iterable import (
-    buffer_asked,
-    check_iterable,
-    check_split,
-    is_iterable,
-    shards_asked,
-    varying_steps,
-)
+from ..dataset.iterable import asked, check_iterable, check_split, is_iterable, varying_steps
 from ..describe import class_name
 from ..errors import bad_argument, warn
 from ..loading.among_ranks import Comparison, dividing_argument, part_of_rank, ranks_of, refuse_unseeded
@@ -104,14 +97,14 @@ def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) ->
                 right += f"remove {name}, since {class_name(dataset)} sets the order itself"
             raise bad_argument(name, value, right)
     size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
-    least, given = ranks.count, shards_asked(dataset)
+    least, given = ranks.count, asked(dataset, "num_shards")
     shards = least * max(1, num_workers) if given is None else given
     if shards < least:
         raise bad_argument("num_shards", given, f"each of the {least} ranks needs a shard; pass at least {least}")
     check_split(dataset, shards, batching.ranks is not None)
     if given is None and (steps := varying_steps(dataset, shards)):
         _warn_of_steps(sorted(steps), shards, least)
-    buffer = buffer_asked(dataset) or _SHUFFLE_BUFFER if batching.shuffle else 0
+    buffer = asked(dataset, "shuffle_buffer") or _SHUFFLE_BUFFER if batching.shuffle else 0
     last_batch = "keep" if batching.last_batch is None else check_last_batch(batching.last_batch)
     return Shards(shards, size, last_batch, buffer, num_workers, ranks.index, ranks.count)
 

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
 from ..interrupts import Uninterrupted
+from ..locks import join
 from ..work.usage import Timer, Usage, thread_resources
 from .source import BridgeSource, OpenedSource, state_of
 
@@ -133,8 +134,8 @@ class ReaderThread:
         if self._current is not None:
             self._current.stop("this Bridge is closed")
         self._epochs.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_CLOSING_S)
+        if self._thread is not None:
+            join(self._thread, _CLOSING_S)
 
     def _overdue(self, epoch: BridgeEpoch, timeout: float | None) -> BatchTimeout:
         frame = sys._current_frames().get(getattr(self._thread, "ident", None) or 0)

@@ -185,13 +185,6 @@ class IterableDataset(Generic[Sample]):
     def _users_dataset(self) -> Any:
         return unwrap(self)[0]  # for texts
 
-    def _option(self, name: Literal["_num_shards", "_shuffle_buffer"]) -> int | None:
-        """How a loader reads it, as this object or the one that it wraps says."""
-        value: int | None = getattr(self, name)
-        if value is None and isinstance(self._source, IterableDataset):
-            return self._source._option(name)
-        return value
-
 
 class _Sized(IterableDataset):
     """An iterable dataset whose source has a length."""
@@ -215,7 +208,7 @@ def _wrapped(source: Any, steps: tuple[Step, ...], sized: bool = False) -> Itera
 
 
 class _ShardView:
-    """A shard of a dataset, which is made anew for each iteration.
+    """A shard of a dataset, which is made again for each iteration.
 
     Attributes:
         is_cut: the shard is every `num_shards`-th sample of the whole dataset.
@@ -307,14 +300,14 @@ class ChainDataset:
         return shard
 
 
-def shards_asked(dataset: Any) -> int | None:
-    """The number of shards that the user has asked for."""
-    return dataset._option("_num_shards") if isinstance(dataset, IterableDataset) else None
-
-
-def buffer_asked(dataset: Any) -> int | None:
-    """The size of the shuffle buffer that the user has asked for."""
-    return dataset._option("_shuffle_buffer") if isinstance(dataset, IterableDataset) else None
+def asked(dataset: Any, option: Literal["num_shards", "shuffle_buffer"]) -> int | None:
+    """How a loader has to read a dataset, as the dataset or one that it wraps says; None if no dataset says it."""
+    while isinstance(dataset, IterableDataset):
+        value: int | None = getattr(dataset, f"_{option}")
+        if value is not None:
+            return value
+        dataset = dataset._source
+    return None
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:

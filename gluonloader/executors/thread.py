@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, forget_variables, text_of
 from ..interrupts import Uninterrupted
+from ..locks import join
 from ..memory.buffers import BatchMemory, BufferPool
 from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import Draws, set_current_seed
@@ -155,8 +156,7 @@ class ThreadExecutor:
             maker.close()
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
-            if thread is not threading.current_thread():  # which may have dropped the last reference to the loader
-                thread.join(max(0.0, deadline - time.monotonic()))
+            join(thread, max(0.0, deadline - time.monotonic()))
         with Uninterrupted():
             release(self._pool)
         self._buffers.close()

@@ -5,6 +5,7 @@ The package `datasets` is not imported here: if the dataset is a stream, its pac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 _SPLIT_STEPS: Final = {"TakeExamplesIterable": "take", "SkipExamplesIterable": "skip"}
@@ -22,13 +23,7 @@ def is_split(dataset: Any) -> bool:
 
 def loses_samples(dataset: Any) -> bool:
     """Whether it is a stream with a shuffle buffer, whose samples are lost at `load_state_dict`."""
-    parts = [getattr(dataset, "_ex_iterable", None)]
-    while parts:
-        part = parts.pop()
-        if type(part).__name__ == "BufferShuffledExamplesIterable":
-            return True
-        parts += [inner for inner in (getattr(part, "ex_iterable", None), *getattr(part, "ex_iterables", ())) if inner]
-    return False
+    return any(type(step).__name__ == "BufferShuffledExamplesIterable" for step in _steps(dataset))
 
 
 def steps_in_shards(dataset: Any) -> set[str]:
@@ -37,15 +32,21 @@ def steps_in_shards(dataset: Any) -> set[str]:
     Hugging Face applies these steps to each shard separately. For example, `interleave_datasets` ends in each shard
     when its first dataset ends there.
     """
-    found, left = set[str](), [getattr(dataset, "_ex_iterable", None)]
-    while left:
-        step = left.pop()
-        if step is None:
-            continue
+    found = set[str]()
+    for step in _steps(dataset):
         name, strategy = type(step).__name__, getattr(step, "stopping_strategy", "")
         if name.endswith("CyclingMultiSourcesExamplesIterable") and strategy != "all_exhausted_without_replacement":
             found.add("interleave_datasets")
         elif name in _SPLIT_STEPS and getattr(step, "split_when_sharding", True):
             found.add(_SPLIT_STEPS[name])
-        left += [getattr(step, "ex_iterable", None), *getattr(step, "ex_iterables", ())]
     return found
+
+
+def _steps(dataset: Any) -> Iterator[Any]:
+    """All steps of a stream; none of another dataset."""
+    left = [getattr(dataset, "_ex_iterable", None)]
+    while left:
+        step = left.pop()
+        if step is not None:
+            yield step
+            left += [getattr(step, "ex_iterable", None), *getattr(step, "ex_iterables", ())]

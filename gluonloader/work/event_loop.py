@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..current import bind_to_task
 from ..errors import LoaderClosed
 from ..interrupts import Uninterrupted
-from ..locks import Lock
+from ..locks import Lock, join
 
 _LOOK_S: Final = 0.5  # a thread that waits for a result checks this often whether the loop has ended
 _CLOSING_S: Final = 0.5  # how long close() waits; a task may take longer to end after it was cancelled
@@ -101,8 +101,7 @@ class EventLoop:
         if loop is not None and thread is not None:
             with suppress(RuntimeError):  # the loop has ended already
                 loop.call_soon_threadsafe(loop.stop)
-            if thread is not threading.current_thread():  # which may have dropped the last reference to the loader
-                thread.join(_CLOSING_S)
+            join(thread, _CLOSING_S)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

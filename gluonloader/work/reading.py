@@ -18,7 +18,7 @@ from ..dataset.bulk import read_by
 from ..declared import is_async
 from ..indices import Keys, as_list
 from ..randomness import CurrentBatch, current_batch, set_current_batch
-from .side_by_side import SharedRead, Threads
+from .side_by_side import ReadingThreads, SharedRead
 from .task import Job, OnRow, Task, located, located_bulk, located_sample
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class InThreads:
     def __init__(self, dataset: Any, one_by_one: OneByOne, concurrency: int, may_draw: bool) -> None:
         self._dataset, self._one_by_one = dataset, one_by_one
         self._others, self._may_draw = concurrency - 1, may_draw
-        self._threads = Threads("gluonloader-read")
+        self._threads = ReadingThreads("gluonloader-read")
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> list[Any] | Gathered:
         indices, batch = as_list(keys), current_batch()

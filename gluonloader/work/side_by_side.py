@@ -94,7 +94,7 @@ class SharedRead:
         return None if row is None or error is None else (row, error)
 
 
-class Threads:
+class ReadingThreads:
     """Threads that run functions, until `close`.
 
     They are daemons, so a read that hangs does not keep the program from ending.

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from conftest import FORK, FORKSERVER, SPAWN, workers
-from faulty import AsyncDangerous, AsyncDangerousInBulk, Dangerous, DangerousInBulk, Explosive
+from faulty import AsyncDangerous, AsyncDangerousInBulk, Dangerous, DangerousInBulk, Explosive, load
 
 import gluonloader as gl
 from gluonloader.options import OnError
@@ -19,13 +19,6 @@ pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytes
 
 SAMPLES = int(os.environ.get("GLUONLOADER_BAD_SAMPLES", "2000"))  # 100000 for the full test
 FULL = SAMPLES >= 100_000
-
-
-def load(way, dataset, *args, on_error="raise", **kwargs):
-    if on_error != "raise" and not isinstance(on_error, OnError):
-        on_error = OnError(on_error, 1.0)
-    with way.loader(dataset, *args, on_error=on_error, **{"seed": 0, **kwargs}) as loader:
-        return [batch.tolist() for batch in loader]
 
 
 def indices_of(batches):

@@ -279,7 +279,7 @@ def constants(x):
 
 
 def everything():
-    """Equal content, built anew by each process."""
+    """Equal content, which each process builds."""
     text = "".join(["te", "xt"])
     rng = np.random.default_rng()
     yield from (text, [text, text], [text, "".join(["te", "xt"])], {text: text})

@@ -8,7 +8,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from ...work.maker import BatchMaker, Maker
-from ...work.side_by_side import Threads
+from ...work.side_by_side import ReadingThreads
 
 
 class Beside:
@@ -27,7 +27,7 @@ class Beside:
         self._free: SimpleQueue[Maker] = SimpleQueue()  # a maker for each thread that makes no batch now
         for _ in range(maker.side_by_side):
             self._free.put(maker.beside())
-        self._threads = Threads("gluonloader-bulk")
+        self._threads = ReadingThreads("gluonloader-bulk")
         self._threads.start(maker.side_by_side)
 
     def answer(self, careful: bool, make: Callable[[Maker], None]) -> None:

@@ -26,7 +26,7 @@ from ..lanes.ends import close_end, open_pair, ring
 from ..lanes.lane import Attempt
 from ..lanes.messages import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
-from .connection import Ray
+from .connection import RayConnection
 from .notes import Notes
 from .objects import ObjectMemory, StoredBatch
 from .worker import WATCH, Answer, Sight
@@ -66,7 +66,7 @@ class RayLane:
     """
 
     def __init__(
-        self, ray: Ray, actor: Any, worker: int, side_by_side: int, notes: Notes, memory: ObjectMemory
+        self, ray: RayConnection, actor: Any, worker: int, side_by_side: int, notes: Notes, memory: ObjectMemory
     ) -> None:
         self._ray, self.actor, self.worker, self._notes, self._memory = ray, actor, worker, notes, memory
         self._side_by_side = side_by_side

@@ -37,7 +37,7 @@ def import_ray() -> Any:
         raise MissingExtraError("ray", "Ray") from None
 
 
-class Ray:
+class RayConnection:
     """Ray, as one executor uses it.
 
     Calls `ray.init` if the program has not: that joins the cluster that RAY_ADDRESS names, or starts a local instance,

@@ -26,7 +26,7 @@ from ..lanes.ends import ring
 from ..lanes.lane import Death
 from ..lanes.remote import cannot_start, decode_error
 from .actor_lane import RayLane
-from .connection import Ray, import_ray
+from .connection import RayConnection, import_ray
 from .notes import Notes
 from .objects import ObjectMemory, StoredBatch
 from .stored_job import pickle_for_store
@@ -57,7 +57,7 @@ class RayCrew:
         self._error: WorkerStartError | None = None
         import_ray()
         stored = pickle_for_store(job)
-        self._ray = Ray(partial(ring, waker))
+        self._ray = RayConnection(partial(ring, waker))
         try:
             self._side_by_side, self._notes = side_by_side(job), Notes(self._ray)
             self._stored = self._ray.put(stored)

@@ -11,7 +11,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .connection import Ray
+from .connection import RayConnection
 
 _ANSWER_S: Final = 5.0  # how long a worker or the main program waits for the board
 
@@ -46,7 +46,7 @@ class Note:
 class Notes:
     """Starts the actor `Board` at the first use, and reads its notes; used by the main program."""
 
-    def __init__(self, ray: Ray) -> None:
+    def __init__(self, ray: RayConnection) -> None:
         self._ray = ray
         self._board: Any = None
 

@@ -87,7 +87,7 @@ def full_chunks(shards: Shards, lengths: Lengths) -> dict[int, int]:
 
 
 def chunk_at(shards: Shards, lengths: Lengths, position: int) -> int:
-    """The number of the full chunk at this position of the epoch, which starts anew after the last full chunk."""
+    """The number of the full chunk at this position of the epoch, which starts again after the last full chunk."""
     full = full_chunks(shards, lengths)
     chunks = range((max(full.values()) + 1) * shards.num_shards)
     wanted = position % sum(full.values()) + 1
