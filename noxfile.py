@@ -2,9 +2,8 @@
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
          fewer random examples
-newest   the newest Python at hand, NumPy alone: the tests that are marked numpy_only
-next     Python 3.14, NumPy alone: those of `newest` that are not slow; and Python 3.15: those of them that start new
-         interpreters, and those of `core`. `.ci/pythons` gets these Pythons where they are not installed
+newest   Python 3.14, NumPy alone: the tests that are marked numpy_only; and Python 3.15: those of them that start new
+         interpreters and are not slow, and those of `core`. `.ci/pythons` gets a Python that is not installed
 free     a free-threaded Python, NumPy and Pillow: all tests; skipped where there is none (not part of a plain `nox`)
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all tests that are not
@@ -36,7 +35,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "package", "ray", "next", "newest", "modern", "gluon"]
+nox.options.sessions = ["lint", "docs", "package", "ray", "newest", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
@@ -44,8 +43,8 @@ TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypo
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
 VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
 QUICK = "not slow and not spawn and not kill"
-NEXT = {
-    "3.14": "numpy_only and not slow",
+NEWEST = {
+    "3.14": "numpy_only",
     "3.15": f"({QUICK}) or (numpy_only and spawn and not slow)",
 }
 FREE = ["3.15t", "3.14t", "3.13t"]
@@ -180,16 +179,6 @@ def ray(session: nox.Session) -> None:
     run_tests(session, "-n", "2", *([] if session.posargs else tests))  # more of them are slower, since each starts Ray
 
 
-@nox.session(python=next(pythons(*VERSIONS), "python3"))
-def newest(session: nox.Session) -> None:
-    """The newest Python, NumPy alone."""
-    install(session, "numpy", *TEST, "-e", ".")
-    if session.posargs:
-        run_tests(session)
-        return
-    run_tests(session, "-m", "numpy_only")
-
-
 def run_tests_with(session: nox.Session, python: str, packages: list[str], *arguments: str) -> None:
     """Tests in an environment for an interpreter that nox might not find by itself."""
     environment = Path(session.create_tmp()) / Path(python).name
@@ -200,15 +189,15 @@ def run_tests_with(session: nox.Session, python: str, packages: list[str], *argu
     session.run(inside, "-m", "pytest", *RUNNERS, *(session.posargs or arguments), external=True)
 
 
-@nox.session(name="next")
-def next_pythons(session: nox.Session) -> None:
+@nox.session
+def newest(session: nox.Session) -> None:
     """Python 3.14 and 3.15, NumPy alone."""
     install(session, "virtualenv")
     folder = Path(session.create_tmp()).resolve() / "pythons"
-    found = {version: next(pythons(version), None) for version in NEXT}
+    found = {version: next(pythons(version), None) for version in NEWEST}
     if missing := [version for version, python in found.items() if python is None]:
         session.run(".ci/pythons", str(folder), *missing, external=True, silent=True)
-    for version, tests in NEXT.items():
+    for version, tests in NEWEST.items():
         python = found[version] or str(folder / "usr" / "bin" / f"python{version}")
         run_tests_with(session, python, ["numpy", *TEST], "-m", tests, "--hypothesis-profile=quick")
 

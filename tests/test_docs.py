@@ -24,6 +24,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 CHATTY = ("trainers.md",)  # trainers print their progress, and warn of their own settings
+# What a process of Ray prints: rarely, one that is told to end fails in code of Ray ("bad optional access").
+OF_RAY = re.compile(r"^\x1b\[36m\(\w+ pid=.*\n", re.MULTILINE)
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FRAMEWORKS = "mxnet|torch|cv2|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars|fsspec|ray|matplotlib|albumentations"
@@ -91,7 +93,7 @@ def test_blocks_run_and_print_what_the_page_shows(page):
     assert done.returncode == 0, done.stderr
     if chatty:
         return
-    assert done.stderr == ""
+    assert OF_RAY.sub("", done.stderr) == ""
     for block, printed in zip(blocks, json.loads(done.stdout), strict=True):
         shown = block["shown"]
         assert printed.strip() == (shown or "").strip(), f"{page.name}, line {block['line'] + 1}"
