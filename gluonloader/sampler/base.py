@@ -23,7 +23,7 @@ from ..errors import bad_state, explain_arguments
 from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, checked_seed
 from ..state import check_same, field, int_field, seed_field
-from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys, length_of
+from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys, change_from, length_of
 from .saved import FIXED, PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
@@ -269,7 +269,7 @@ class BatchSampler(Sampler):
             batches = [as_list(as_keys(order[start:stop])) for start, stop in zip(starts, stops, strict=True)]
             return batches if length is not None else [batch for batch in batches if len(batch) >= least]
 
-        return Computed(read)
+        return Computed(read, lambda offset: change_from(order, offset * size))
 
     def __len__(self) -> int:
         samples = len(self.sampler) + len(self.carried)

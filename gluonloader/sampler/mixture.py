@@ -207,19 +207,18 @@ class MixtureSampler(SeededSampler):
         return call(self, f"{len(self._sizes)} datasets", f"weights=[{shares}]", *arguments(num_samples=self._count))
 
     def _order(self) -> Sliceable:
-        first = self._next_epoch() * self._count
-        if self._loaded is not None:
-            self._loaded = None
-
-        def read_again(part: slice) -> Integers:
-            return self._steps(first + part.start, first + part.stop)[:: part.step]
+        first, self._loaded = self._next_epoch() * self._count, None
 
         def read(part: slice) -> Integers:
-            if self._pending is not None and part.start < part.stop:
-                self._change(first + part.start, self._pending)
-            return read_again(part)
+            return self._steps(first + part.start, first + part.stop)[:: part.step]
 
-        return Computed(read, read_again)
+        def change_from(offset: int) -> bool:
+            if self._pending is None or offset >= self._count:
+                return False
+            self._change(first + offset, self._pending)
+            return True
+
+        return Computed(read, change_from)
 
     def _forget_position(self) -> None:
         self._pending, self._loaded = None, None

@@ -298,6 +298,10 @@ class _SplitOrder:
             rows.append(row)
         return rows[:: part.step]
 
+    def change_from(self, offset: int) -> bool:
+        """See NOTE [changes] in passes.py."""
+        return self._windows.change_from(offset * self._size)
+
     def _row(self, number: int) -> PackedRow:
         """A row; it is empty if there are not so many."""
         windows, start, stop = self._windows, number * self._size, (number + 1) * self._size

@@ -33,7 +33,14 @@ def length_of(sampler: Any) -> int | None:
 
 
 class Sliceable(Protocol):
-    """An order: `order[start:stop:step]` are the keys at these offsets, as a list, range or array."""
+    """An order: `order[start:stop:step]` are the keys at these offsets, as a list, range or array.
+
+    NOTE [changes]: to read an order does not change it. Some orders can be changed while a pass runs, for example by
+    new weights. These have a method `change_from(offset)`: what the user has changed applies from this offset on, or
+    from the first offset after it where it can; the keys before it stay as they were. It returns whether anything
+    changed. Only the one who reads on (`Pass`) calls it, with the offset of the next key; for shares of an order, this
+    is the first offset of a round, so that a change applies at the same place in all shares.
+    """
 
     def __getitem__(self, part: slice, /) -> Any: ...
 
@@ -41,22 +48,26 @@ class Sliceable(Protocol):
 class Computed:
     """An order whose parts a function computes: `order[part]` is `read(part)`.
 
-    Attributes:
-        again: the same order, for a part that was read before.
+    Args:
+        change_from: see NOTE [changes]; None for an order that cannot be changed.
     """
 
-    def __init__(self, read: Callable[[slice], Any], read_again: Callable[[slice], Any] | None = None) -> None:
+    def __init__(self, read: Callable[[slice], Any], change_from: Callable[[int], bool] | None = None) -> None:
         self._read = read
-        self.again = self if read_again is None else Computed(read_again)
+        self.change_from = _unchanged if change_from is None else change_from
 
     def __getitem__(self, part: slice) -> Any:
         return self._read(part)
 
 
-def again(order: Sliceable) -> Sliceable:
-    """The order, for a part that was read before: a change that applies to the next part does not apply to it."""
-    same: Sliceable = getattr(order, "again", order)
-    return same
+def _unchanged(offset: int) -> bool:
+    return False
+
+
+def change_from(order: Sliceable, offset: int) -> bool:
+    """Lets what the user has changed apply to any order from an offset on; see NOTE [changes]."""
+    change: Callable[[int], bool] = getattr(order, "change_from", _unchanged)
+    return change(offset)
 
 
 class Pass(Iterator[Any]):
@@ -101,6 +112,8 @@ class Pass(Iterator[Any]):
         unused = self._keys[self._used :]
         start, first = self._start + self._used, self._start + len(self._keys)
         stop = min(max(start + count, first + self._read_ahead), self._length)
+        if first < stop:
+            change_from(self._order, first)
         more = as_keys(self._order[first:stop]) if first < stop else unused[:0]
         self._keys = join_keys(unused, more) if len(unused) else more
         self._start, self._used, self._listed = start, 0, None

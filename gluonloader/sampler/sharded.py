@@ -6,7 +6,7 @@ of GluonNLP's sampler, but takes a seed instead of using the global generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
 from ..state import MOST, check_same, has_state, int_field
 from .base import Sampler, SeededSampler, SizedIterable, chained, iterating_class, may_yield, start_order
-from .passes import Computed, Integers, Pass, Sliceable, again, as_keys, join_keys, length_of
+from .passes import Computed, Integers, Pass, Sliceable, as_keys, change_from, join_keys, length_of
 from .saved import PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, replicas_of, saved_pass
 
 Even = Literal["pad", "drop", "keep"]
@@ -119,7 +119,11 @@ class ShardedSampler(Sampler):
         order, read_ahead = start_order(self.sampler)
         if order is None:
             return share.drawn_from(iter(self.sampler))
-        return Pass(Computed(partial(share.read, order)), share.length, read_ahead)
+        return Pass(self._computed(share.start, order, partial(share.read, order)), share.length, read_ahead)
+
+    def _computed(self, start: int, order: Sliceable, read: Callable[[slice], Keys]) -> Computed:
+        """The order of this share: the order of all shares is distributed from `start` on."""
+        return Computed(read, lambda offset: change_from(order, start + offset * self.num_shards))
 
     def _share(self, length: int) -> _Share:
         return _Share(length, self._start, self.num_shards, self.index, self.even)
@@ -130,7 +134,7 @@ class ShardedSampler(Sampler):
         order, read_ahead = start_order(self.sampler)
         assert order is not None, "only planned orders have no length"
         read = partial(_read_rounds, order, start, self.num_shards, self.index, self.even)
-        return Pass(Computed(read), None, read_ahead)
+        return Pass(self._computed(start, order, read), None, read_ahead)
 
     def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
         """How many keys of the pass of its sampler all shares together have after `drawn` keys of each share."""
@@ -196,13 +200,14 @@ class _Share:
 
     def __init__(self, length: int, start: int, num_shards: int, index: int, even: Even) -> None:
         rounds, odd = divmod(max(length - start, 0), num_shards)
+        self.start = start
         self.own = range(start + index, length, num_shards)
         if even == "drop":
             self.own = self.own[:rounds]
         padded = even == "pad" and index >= odd > 0
         self.extra = (start + index + rounds * num_shards) % length if padded else None
         self.length = len(self.own) + padded
-        self._total, self._index = length, index
+        self._total = length
 
     def drawn_from(self, keys: Iterator[Any]) -> Iterator[Any]:
         """The keys of this share, from an iterator over the keys of all shares."""
@@ -219,13 +224,9 @@ class _Share:
     def read(self, order: Sliceable, part: slice) -> Keys:
         """Part of the order of this share, from the order of all shares."""
         own = self.own[part]
-        if own and again(order) is not order:  # a change of the order has to apply at the same place for all shares
-            end = min(own[-1] - self._index + own.step, self._total)
-            keys = as_keys(as_keys(order[own.start - self._index : end])[self._index :: own.step])
-        else:
-            keys = as_keys(order[own.start : own.stop : own.step] if own else [])
+        keys = as_keys(order[own.start : own.stop : own.step] if own else [])
         if self.extra is not None and part.stop == self.length:
-            return join_keys(keys, as_keys(again(order)[self.extra : self.extra + 1]))
+            return join_keys(keys, as_keys(order[self.extra : self.extra + 1]))
         return keys
 
 
@@ -242,7 +243,7 @@ def _read_rounds(order: Sliceable, start: int, num_shards: int, index: int, even
         return own[:rounds]
     if index >= odd > 0 and even == "pad":
         extra = (first + rounds * num_shards + index) % (first + len(keys))
-        return own + as_list(again(order)[extra : extra + 1])
+        return own + as_list(order[extra : extra + 1])
     return own
 
 

@@ -26,7 +26,7 @@ from ..randomness import batch_seed
 from ..state import field, int_field
 from .base import SeededSampler, check_ints, start_order
 from .copies import check_orders_documents, computed_copy
-from .passes import Integers, Sliceable, UnknownLength, again, as_keys, length_of
+from .passes import Integers, Sliceable, UnknownLength, as_keys, change_from, length_of
 from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
 from .shuffled import RandomSampler
 
@@ -96,8 +96,7 @@ class Windows:
 
     def from_start(self) -> Windows:
         """The same windows, counted from the first one."""
-        keys = again(self._keys)
-        return Windows(keys, self._length, self._size, self._plan, lambda stats: None, Checkpoint(), self.seed)
+        return Windows(self._keys, self._length, self._size, self._plan, lambda stats: None, Checkpoint(), self.seed)
 
     def take_counts(self, other: Windows) -> None:
         """Takes the counts of the same pass, so that their windows need not be planned again."""
@@ -111,6 +110,24 @@ class Windows:
     def before(self, number: int) -> int:
         """How many units come before a counted window."""
         return self._before[number - self._first]
+
+    def change_from(self, unit: int) -> bool:
+        """Lets what the user has changed apply from the first window that starts at this unit or after it.
+
+        Windows that were planned from there on are forgotten; see NOTE [changes] in passes.py.
+        """
+        number = self.number_of(unit)
+        if number < 0:
+            return False
+        while self.before(number) < unit:
+            if self.units(number) is None:
+                return False
+            number += 1
+        if not change_from(self._keys, number * self._size):
+            return False
+        del self._before[number - self._first + 1 :]
+        self._kept = {known: window for known, window in self._kept.items() if known < number}
+        return True
 
     def checkpoint(self, unit: int) -> Checkpoint:
         """The last checkpoint at this unit or before it."""
@@ -126,16 +143,14 @@ class Windows:
         if found is None:
             start, stop = number * self._size, (number + 1) * self._size
             stop = stop if self._length is None else min(stop, self._length)
-            is_new = number - self._first == len(self._before) - 1
-            order = self._keys if is_new else again(self._keys)
-            keys = as_keys(order[start:stop]) if start < stop else []
+            keys = as_keys(self._keys[start:stop]) if start < stop else []
             if not len(keys):
                 return None
             documents = np.asarray(keys)
             if not is_int_array(documents):
                 raise TypeError(f"the indices of documents must be ints, not {keys[0]!r}")
             found = self._plan(number, documents)
-            if is_new:
+            if number - self._first == len(self._before) - 1:  # it was not counted yet
                 self._note(found.stats)
                 self._before.append(self._before[-1] + len(found.units))
             kept = [*self._kept.items(), (number, found)]
@@ -160,6 +175,10 @@ class PlannedOrder:
             number += 1
             start = max(start, windows.before(number))
         return units[:: part.step]
+
+    def change_from(self, offset: int) -> bool:
+        """See NOTE [changes] in passes.py."""
+        return self.windows.change_from(offset)
 
 
 class WindowedSampler(SeededSampler):
