@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..checks import check_int
 from ..describe import arguments, call, short_repr
-from ..errors import bad_argument, bad_state
+from ..errors import bad_argument, bad_state, warn
 from ..indices import is_int_array
 from ..randomness import batch_seed
 from ..state import MOST, field
@@ -41,11 +43,13 @@ class SourceStats:
         samples: number of samples.
         epochs: `samples` divided by the number of samples in one pass over the source.
         tokens: number of tokens; None if the lengths of the samples are not known.
+        name: of the source; None if the sources have no names.
     """
 
     samples: int
     epochs: float
     tokens: int | None
+    name: str | None = None
 
 
 class MixtureSampler(SeededSampler):
@@ -56,12 +60,13 @@ class MixtureSampler(SeededSampler):
     after another, whatever the others do. An epoch of the mixture continues where the one before has ended.
 
     Args:
-        sources: the datasets, in the order in which they are joined; or their numbers of samples.
-        weights: the share of each dataset, numbers >= 0; None for shares in proportion to their sizes. They are scaled
-            so that their sum is 1.
+        sources: the datasets, in the order in which they are joined; or their numbers of samples. A dict gives them
+            names.
+        weights: the share of each dataset, numbers >= 0, or a dict with the names of the sources; None for shares in
+            proportion to their sizes. They are scaled so that their sum is 1.
         temperature: instead of `weights`: shares in proportion to size ** (1 / temperature). 1 for the sizes; a large
             one makes the shares more equal.
-        epochs: instead of `weights`: how often an epoch of the mixture reads each dataset, numbers >= 0.
+        epochs: instead of `weights`: how often an epoch of the mixture reads each dataset, numbers >= 0, or a dict.
         unit: what the shares count: 'samples' or 'tokens'. For tokens, the datasets need an attribute `lengths`, as a
             `TokenDataset` has.
         num_samples: number of samples in an epoch; None: `epochs` decides, or, if that is not passed, `stop`.
@@ -76,6 +81,8 @@ class MixtureSampler(SeededSampler):
     >>> mixture = MixtureSampler([6, 3, 1], weights=[0.6, 0.3, 0.1], seed=0)
     >>> [("a" if i < 6 else "b" if i < 9 else "c") for i in mixture]
     ['a', 'b', 'a', 'a', 'b', 'a', 'c', 'a', 'b', 'a']
+    >>> MixtureSampler({"web": 6000, "code": 3000}, weights={"web": 0.8, "code": 0.2}, seed=0)
+    MixtureSampler(web, code, weights=[0.8, 0.2], num_samples=7500)
     """
 
     _read_ahead = 0  # weights may change before an index that was read ahead is used
@@ -83,7 +90,7 @@ class MixtureSampler(SeededSampler):
 
     def __init__(
         self,
-        sources: Sequence[Any],
+        sources: Sequence[Any] | Mapping[str, Any],
         weights: Any = None,
         *,
         temperature: float | None = None,
@@ -103,20 +110,25 @@ class MixtureSampler(SeededSampler):
         if sum(argument is not None for argument in (weights, temperature, epochs)) > 1:
             raise ValueError("weights, temperature and epochs all set the shares; pass one of them")
         self._unit = unit
-        self._sizes = [_size(number, source) for number, source in enumerate(sources)]
-        if not self._sizes:
-            raise bad_argument("sources", sources, "pass at least one dataset")
+        if not isinstance(sources, (Mapping, Sequence)) or isinstance(sources, (str, bytes)) or not len(sources):
+            raise bad_argument("sources", sources, "pass at least one dataset, in a list or a dict")
+        self._names = list(sources) if isinstance(sources, Mapping) else None
+        datasets = list(sources.values() if isinstance(sources, Mapping) else sources)
+        self._sizes = [_size(self._name(number), dataset) for number, dataset in enumerate(datasets)]
         self._given = samplers
-        self._lengths = [_lengths_of(number, source, unit) for number, source in enumerate(sources)]
+        self._lengths = [_lengths_of(self._name(number), dataset, unit) for number, dataset in enumerate(datasets)]
         self._set_sources()
-        amounts = [self._amount(number, source) for number, source in enumerate(sources)]
+        amounts = [self._amount(number, dataset) for number, dataset in enumerate(datasets)]
+        weights, epochs = self._in_order("weights", weights), self._in_order("epochs", epochs)
         shares = _shares(amounts, weights, temperature, epochs)
         self._changes: _Changes = ((0, _whole(shares)),)
+        self._shares_given = self._changes[0][1]
         self._scheduled: frozenset[int] = frozenset()  # the steps of changes that were set before they were reached
         self._pending: Weights | None = None  # set, but no index was drawn since then
         count = None if num_samples is None else check_int("num_samples", num_samples, 1)
         self._count = count or self._samples_until(stop, shares, amounts, epochs)
-        self._state_fields = {"sizes": self._sizes, "unit": unit, "length": self._count}
+        names = {} if self._names is None else {"names": self._names}
+        self._state_fields = {**names, "sizes": self._sizes, "unit": unit, "length": self._count}
         zeros = (0,) * len(self._sizes)
         self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
         # By step, in the order in which they were computed. Copies share the dict, so it is replaced, never changed.
@@ -124,6 +136,19 @@ class MixtureSampler(SeededSampler):
         self._computed: dict[int, Integers] = {}  # the indices of the last steps, by the step before which they start
         self._loaded: MixtureCheckpoint | None = None  # of a loaded position, until its pass starts
         self._least = 0  # what comes before this step was perhaps drawn before the loaded position was saved
+
+    def _name(self, number: int) -> str:
+        """What error texts call a source."""
+        return f"sources[{number if self._names is None else self._names[number]!r}]"
+
+    def _in_order(self, name: str, values: Any) -> Any:
+        """The values of all sources, of an argument that may be a dict with the names of the sources."""
+        if not isinstance(values, Mapping):
+            return values
+        if self._names is None or set(values) != set(self._names):
+            have = "the sources have no names; pass a list" if self._names is None else f"the names are {self._names}"
+            raise bad_argument(name, dict(values), have)
+        return [values[source] for source in self._names]
 
     def _set_sources(self) -> None:
         given, firsts = self._given, np.cumsum([0, *self._sizes]).tolist()
@@ -149,6 +174,10 @@ class MixtureSampler(SeededSampler):
             return self._sources[number].length
         known = getattr(source, "num_tokens", None)
         total = float(self._lengths[number].sum() if known is None else known)
+        if not total:
+            raise ValueError(
+                f"{self._name(number)}: its documents have no tokens, so no share can be reached; remove it"
+            )
         return total * self._sources[number].length / self._sizes[number]
 
     def _samples_until(self, stop: Stop, shares: NDArray[np.float64], amounts: list[float], epochs: Any) -> int:
@@ -168,7 +197,7 @@ class MixtureSampler(SeededSampler):
 
     @weights.setter
     def weights(self, weights: Any) -> None:
-        self._pending = _whole(_checked("weights", weights, len(self._sizes)))
+        self._pending = _whole(_checked("weights", self._in_order("weights", weights), len(self._sizes)))
 
     def schedule(self, changes: Iterable[tuple[int, Any]]) -> None:
         """Sets shares that will apply from fixed places of the order on.
@@ -185,17 +214,18 @@ class MixtureSampler(SeededSampler):
         new: dict[int, Weights] = {}
         for step, weights in changes:
             right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
-            new[check_int("k", step, drawn, right)] = _whole(_checked("weights", weights, len(self._sizes)))
+            shares = _checked("weights", self._in_order("weights", weights), len(self._sizes))
+            new[check_int("k", step, drawn, right)] = _whole(shares)
         self._changes = _with_changes(self._changes, new)
         self._scheduled |= frozenset(new)
 
     @property
     def drawn(self) -> list[SourceStats]:
         """What was computed for each dataset since the first epoch; up to 4,096 samples more than were drawn."""
-        newest = self._newest
+        newest, names = self._newest, self._names or repeat(None)
         return [
-            SourceStats(count, count / source.length, None if source.lengths is None else tokens)
-            for source, count, tokens in zip(self._sources, newest.counts, newest.tokens, strict=True)
+            SourceStats(count, count / source.length, None if source.lengths is None else tokens, name)
+            for source, count, tokens, name in zip(self._sources, newest.counts, newest.tokens, names, strict=False)
         ]
 
     def __len__(self) -> int:
@@ -203,8 +233,8 @@ class MixtureSampler(SeededSampler):
 
     @short_repr
     def __repr__(self) -> str:
-        shares = ", ".join(f"{weight:.3g}" for weight in self.weights)
-        return call(self, f"{len(self._sizes)} datasets", f"weights=[{shares}]", *arguments(num_samples=self._count))
+        sources = [f"{len(self._sizes)} datasets"] if self._names is None else map(str, self._names)
+        return call(self, *sources, f"weights={_shown(self.weights)}", *arguments(num_samples=self._count))
 
     def _order(self) -> Sliceable:
         first, self._loaded = self._next_epoch() * self._count, None
@@ -222,6 +252,10 @@ class MixtureSampler(SeededSampler):
 
     def _forget_position(self) -> None:
         self._pending, self._loaded = None, None
+
+    def keep_first(self, count: int) -> None:
+        """No change may be scheduled for the first `count` indices of the next pass, since they were drawn before."""
+        self._least = max(self._least, self._epoch * self._count + count)
 
     def _steps(self, start: int, stop: int) -> Integers:
         """The indices of these steps."""
@@ -275,7 +309,7 @@ class MixtureSampler(SeededSampler):
 
     def pass_state(self) -> dict[str, Any]:
         orders = [saved_pass(source.sampler) for source in self._sources] if self._given is not None else None
-        about = {**super().pass_state(), "orders": orders}
+        about = {**super().pass_state(), "orders": orders, "given": list(self._shares_given)}
         return {**about, **self._changes_as_fields(), "checkpoint": _saved(self._loaded or self._start)}
 
     def _changes_as_fields(self) -> dict[str, Any]:
@@ -288,7 +322,8 @@ class MixtureSampler(SeededSampler):
         return {**state, **self._changes_as_fields(), "checkpoint": _saved(self._known_before(step))}
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        super().check_pass_state(state, "orders", "changes", "scheduled", "pending", "checkpoint", *free)
+        super().check_pass_state(state, "orders", "given", "changes", "scheduled", "pending", "checkpoint", *free)
+        _weights_in(field(state, "given", PATH), len(self._sizes), f"{PATH}given")
         orders = field(state, "orders", PATH)
         if (orders is None) != (self._given is None) or (orders is not None and len(orders) != len(self._sizes)):
             raise bad_state(f"{PATH}orders", orders, "it was saved with other samplers")
@@ -306,33 +341,45 @@ class MixtureSampler(SeededSampler):
         super().load_pass_state(state, drawn)
         if self._given is None:
             self._set_sources()  # the seeds of the orders derive from that of this sampler, which may have changed
+        here = self.weights
         self._changes = _changes_in(state, len(self._sizes))
         self._scheduled = frozenset(state["scheduled"])
         pending = state["pending"]
         self._pending = None if pending is None else tuple(pending)
+        if tuple(state["given"]) != self._shares_given and self.weights != here:
+            warn(
+                f"weights={_shown(here)} of this MixtureSampler differ from {_shown(self.weights)} in the state, which "
+                "apply from now on; for others, set the attribute `weights` after the state is loaded"
+            )
         self._loaded = _loaded(state, len(self._sizes))
         self._checkpoints, self._computed = {self._loaded.step: self._loaded}, {}
         self._least = self._end(self._loaded.step)
         return drawn
 
 
-def _size(number: int, source: Any) -> int:
+def _shown(weights: Sequence[float]) -> str:
+    return f"[{', '.join(f'{weight:.3g}' for weight in weights)}]"
+
+
+def _size(name: str, source: Any) -> int:
+    if isinstance(source, (str, bytes, os.PathLike)):
+        raise bad_argument(name, source, "it is a path or a name: pass a dataset, such as TokenDataset(path)")
     size = source if isinstance(source, (int, np.integer)) and not isinstance(source, bool) else None
     try:
         size = int(len(source) if size is None else size)
     except TypeError:
         right = "must be a dataset with a length, or its number of samples"
-        raise bad_argument(f"sources[{number}]", source, right) from None
-    return check_int(f"len(sources[{number}])", size, 1, "it has no samples; remove it")
+        raise bad_argument(name, source, right) from None
+    return check_int(f"len({name})", size, 1, "it has no samples; remove it")
 
 
-def _lengths_of(number: int, source: Any, unit: Unit) -> Any:
+def _lengths_of(name: str, source: Any, unit: Unit) -> Any:
     lengths = getattr(source, "lengths", None)
     if is_int_array(lengths):
         return lengths
     if unit == "tokens":
         right = "unit='tokens' needs the lengths of its samples; pass a TokenDataset, or unit='samples'"
-        raise bad_argument(f"sources[{number}]", type(source).__name__, right)
+        raise bad_argument(name, type(source).__name__, right)
     return None
 
 
@@ -384,7 +431,9 @@ def _loaded(state: Mapping[str, Any], count: int) -> MixtureCheckpoint:
     if not isinstance(value, Mapping) or set(value) != {"step", *_SUMS}:
         raise bad_state(f"{PATH}checkpoint", value, f"must have a step, {', '.join(_SUMS)}")
     for name in _SUMS:
-        _ints(value[name], count, f"{PATH}checkpoint.{name}", None if name == "balances" else 0)
+        balances = name == "balances"  # of documents with as many tokens as a state may count
+        most = WHOLE * MOST if balances else MOST
+        _ints(value[name], count, f"{PATH}checkpoint.{name}", None if balances else 0, most)
     (step,) = _ints([value["step"]], 1, f"{PATH}checkpoint.step", 0)
     if sum(value["counts"]) != step:
         raise bad_state(f"{PATH}checkpoint.counts", value["counts"], f"their sum must be the step, {step}")
@@ -411,11 +460,11 @@ def _weights_in(value: Any, count: int, name: str) -> Weights:
     return tuple(weights)
 
 
-def _ints(values: Any, count: int, name: str, least: int | None) -> list[int]:
+def _ints(values: Any, count: int, name: str, least: int | None, most: int = MOST) -> list[int]:
     right = f"must be a list of {count} ints" + ("" if least is None else f" >= {least}")
     if not isinstance(values, list) or len(values) != count:
         raise bad_state(name, values, right)
     for value in values:
-        if type(value) is not int or abs(value) > MOST or (least is not None and value < least):
+        if type(value) is not int or abs(value) > most or (least is not None and value < least):
             raise bad_state(name, values, right)
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_int
-from ..errors import bad_argument, bad_state, explain_arguments
+from ..errors import bad_argument, bad_state, explain_arguments, warn
 from ..state import field
 from .base import SeededSampler, chained
 from .bijection import hashes
@@ -130,7 +131,8 @@ class WeightedSampler(SeededSampler):
         return picked
 
     def pass_state(self) -> dict[str, Any]:
-        state = {**super().pass_state(), "replacement": self._replacement, "weights": self._field(self._saved)}
+        about = {**super().pass_state(), "replacement": self._replacement, "given": self._given.digest}
+        state = {**about, "weights": self._field(self._saved)}
         return state if self._next is None else {**state, "next_weights": self._field(self._next)}
 
     def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
@@ -147,13 +149,21 @@ class WeightedSampler(SeededSampler):
         return saved.digest if is_given or saved.packed is None else {"zlib": saved.packed}
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        super().check_pass_state(state, "weights", "next_weights", *free)
+        super().check_pass_state(state, "given", "weights", "next_weights", *free)
+        given = field(state, "given", PATH)
+        if not isinstance(given, str) or not re.fullmatch("[0-9a-f]{32}", given):
+            raise bad_state(f"{PATH}given", given, "must be a hash, 32 hexadecimal digits")
         for name in self._weights_in(state):
             self._load(name, state[name])
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         super().load_pass_state(state, drawn)
         now, *later = [self._load(name, state[name]) for name in self._weights_in(state)]
+        if state["given"] != self._given.digest and now is not self._saved:
+            warn(
+                f"the weights of this {type(self).__name__} differ from those in the state, which apply from now on; "
+                "for others, set the attribute `weights` after the state is loaded"
+            )
         if now is not self._saved or later or self._next is not None:
             self._set(now, *later)
             self.changes += 1

@@ -32,7 +32,8 @@ from .shuffled import RandomSampler
 
 S = TypeVar("S", bound="Sums")
 
-_DIGESTED: Final = 64  # lengths: a state contains a digest of so many of them, evenly spread; each may be a disk read
+_BLOCKS: Final = 64  # of lengths: a state contains a digest of so many blocks; each may be a disk read
+_BLOCK: Final = 4096  # lengths in a block
 _KEPT: Final = 2  # planned windows; batches in flight and saved positions need the last ones
 
 
@@ -205,11 +206,9 @@ class WindowedSampler(SeededSampler):
         if sampler is not None:
             check_orders_documents("sampler", sampler)
         self.sampler = self._documents() if sampler is None else sampler
-        count = len(self.lengths)
-        spread = self.lengths[np.linspace(0, max(count - 1, 0), min(_DIGESTED, count)).astype(np.int64)]
         self._state_fields = {
-            "documents": count,
-            "lengths": digest(np.asarray(spread, np.int64)),
+            "documents": len(self.lengths),
+            "lengths": _digest_of(self.lengths),
             "window": self._window,
             "shuffle": self._shuffle,
         }
@@ -331,6 +330,8 @@ class WindowedSampler(SeededSampler):
         super().load_pass_state(state, drawn)
         load_saved_pass(self.sampler, state["sampler"], 0)
         self._loaded, self._windows = _loaded(state), None
+        if hasattr(self.sampler, "keep_first"):  # the window is planned again, and has to be the same
+            self.sampler.keep_first((self._loaded.window + 1) * self._window)
         return drawn
 
 
@@ -344,6 +345,14 @@ def _loaded(state: Mapping[str, Any]) -> Checkpoint:
         raise bad_state(f"{PATH}checkpoint", value, "must be two ints: a window, and the units before it")
     window, units = (int_field({"checkpoint": number}, "checkpoint", path=PATH) for number in value)
     return Checkpoint(window, units)
+
+
+def _digest_of(lengths: NDArray[Any]) -> str:
+    """A digest of blocks of lengths, evenly spread; of all lengths if they are at most `_BLOCKS * _BLOCK`."""
+    count = len(lengths)
+    starts = np.linspace(0, max(count - _BLOCK, 0), min(_BLOCKS, -(-count // _BLOCK))).astype(np.int64)
+    blocks = [np.asarray(lengths[start : start + _BLOCK], np.int64) for start in starts.tolist()]
+    return digest(np.concatenate([np.empty(0, np.int64), *blocks]))
 
 
 def _checked_lengths(lengths: Any) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 import json
 import pickle
 from itertools import islice, zip_longest
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from gluonloader import BatchSampler, MixtureSampler, RandomSampler, SequentialSampler, ShardedSampler, WeightedSampler
 from gluonloader.sampler.copies import computed_copy
-from gluonloader.text import TokenDataset
+from gluonloader.sampler.saved import refreshed
+from gluonloader.text import PackingSampler, TokenDataset
 
 WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
 
@@ -293,6 +295,73 @@ def test_shares_of_ranks():
     assert [list(ShardedSampler(make(), 3, rank, "keep")) for rank in range(3)] == [order[rank::3] for rank in range(3)]
 
 
+def words(lengths):
+    return TokenDataset([np.zeros(length, int) for length in lengths])
+
+
+def test_a_dict_names_the_sources():
+    named = MixtureSampler({"web": 60, "code": 40}, weights={"code": 0.75, "web": 0.25}, num_samples=40, seed=3)
+    plain = MixtureSampler([60, 40], weights=[0.25, 0.75], num_samples=40, seed=3)
+    assert list(named) == list(plain)
+    assert [stats.name for stats in named.drawn] == ["web", "code"]
+    named.weights = {"web": 1, "code": 0}
+    assert named.weights == [1, 0]
+    named.schedule([(10**6, {"web": 0, "code": 1})])
+    other = MixtureSampler({"code": 60, "web": 40}, num_samples=40, seed=3)
+    with pytest.raises(ValueError, match=r"sampler\.names=\['web', 'code'\]"):
+        other.load_pass_state(named.pass_state(), 0)
+
+
+def test_a_position_in_a_mixture_of_long_documents_can_be_loaded():
+    class Long(list):
+        lengths = np.full(40, 50_000_000)
+
+    def make():
+        sources = [Long(range(40)), Long(range(40))]
+        return MixtureSampler(sources, weights=[2, 1], unit="tokens", num_samples=5000, seed=0)
+
+    sampler, resumed = make(), make()
+    state, order = sampler.pass_state(), list(sampler)
+    resumed.load_pass_state(json.loads(json.dumps(sampler.refreshed(state, 4900))), 4900)
+    keys = iter(resumed)
+    keys.skip(4900)
+    assert list(keys) == order[4900:]
+
+
+def test_weights_that_were_edited_since_the_state_was_saved_are_a_warning():
+    def make(weights):
+        return MixtureSampler([500, 500], weights=weights, num_samples=400, seed=1)
+
+    state = make([1, 3]).pass_state()
+    edited = make([1, 1])
+    text = r"weights=\[0.5, 0.5\] of this MixtureSampler differ from \[0.25, 0.75\] in the state"
+    with pytest.warns(RuntimeWarning, match=text):
+        edited.load_pass_state(state, 0)
+    assert edited.weights == [0.25, 0.75]
+    edited.weights = [0.5, 0.5]
+    make([1, 1]).load_pass_state(edited.pass_state(), 0)  # without a warning, since this program is not edited
+    changed = make([1, 3])
+    changed.weights = [1, 0]
+    make([1, 3]).load_pass_state(changed.pass_state(), 0)  # neither
+
+
+def test_no_change_is_scheduled_for_a_window_that_was_planned_before():
+    def make():
+        mixture = MixtureSampler([9000, 9000], num_samples=18_000, seed=1)
+        return mixture, PackingSampler(np.ones(18_000, int), 10, mixture, window=6000, seed=1)
+
+    mixture, rows = make()
+    state, keys = rows.pass_state(), iter(rows)
+    for _ in range(700):
+        next(keys)
+    saved = refreshed(rows, state, 700)
+    mixture, rows = make()
+    rows.load_pass_state(saved, 700)
+    with pytest.raises(ValueError, match="k=11000: 12000 indices were computed already"):
+        mixture.schedule([(11_000, [1, 0])])
+    mixture.schedule([(12_000, [1, 0])])
+
+
 # -- Mistakes ------------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +371,14 @@ def test_shares_of_ranks():
         ({"sources": []}, "pass at least one dataset"),
         ({"sources": [3, 0]}, r"len\(sources\[1\]\)=0: it has no samples; remove it"),
         ({"sources": [3, iter([])]}, r"sources\[1\].*must be a dataset with a length"),
+        ({"sources": iter([3, 4])}, "pass at least one dataset, in a list or a dict"),
+        ({"sources": "web.bin"}, "sources='web.bin': pass at least one dataset, in a list or a dict"),
+        ({"sources": [3, "web.bin"]}, r"sources\[1\]='web.bin': it is a path or a name: pass a dataset"),
+        ({"sources": {"web": 3, "code": Path("code.bin")}}, r"sources\['code'\]=.*it is a path or a name"),
+        ({"sources": {"web": 3, "code": 0}}, r"len\(sources\['code'\]\)=0: it has no samples; remove it"),
+        ({"sources": {"web": 3, "code": 4}, "weights": {"web": 1}}, r"the names are \['web', 'code'\]"),
+        ({"weights": {"web": 1}}, "the sources have no names; pass a list"),
+        ({"sources": [words([0, 0]), words([1])], "unit": "tokens"}, r"sources\[0\]: its documents have no tokens"),
         ({"weights": [1]}, "pass 2 numbers >= 0, one for each dataset"),
         ({"weights": [0, 0]}, "pass 2 numbers >= 0"),
         ({"weights": [1, float("nan")]}, "pass 2 numbers >= 0"),

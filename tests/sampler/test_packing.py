@@ -280,3 +280,12 @@ def test_lengths_must_not_be_negative():
             list(PackingSampler([1, 2], 8, sampler=indices, seed=0))
     with pytest.raises(TypeError, match="the indices of documents must be ints, not 'a'"):
         list(PackingSampler([1, 2], 8, sampler=["a"], seed=0))
+
+
+@pytest.mark.parametrize("count", [3000, 600_000])
+def test_a_position_is_refused_if_a_length_is_another_one(count):
+    lengths = np.random.default_rng(0).integers(1, 9, count)
+    state = PackingSampler(lengths, 16, seed=0).pass_state()
+    lengths[1234] += 1
+    with pytest.raises(ValueError, match=r"sampler\.lengths=.*it must be the same as in the state"):
+        PackingSampler(lengths, 16, seed=0).load_pass_state(state, 0)
