@@ -284,6 +284,31 @@ class DataLoader(Generic[Batch]):
 
         return replay.indices(self.epochs, epoch, batch)
 
+    def upcoming(self, count: int, all_ranks: bool = False) -> list[Any]:
+        """The indices of the samples that come next, in their order, also over the end of the epoch.
+
+        They follow the last batch that the newest iterator has delivered, so those in flight are the first ones. Use
+        it to fetch files before workers read them. This call changes neither the loader nor its samplers.
+
+        Args:
+            count: how many indices, at least 1.
+            all_ranks: with `ranks`, the indices of all ranks: the next batch of rank 0, that of rank 1, and so on.
+
+        Returns:
+            `count` indices, or whatever else the sampler yields, such as rows; fewer only if epochs have no batches.
+
+        Raises:
+            ValueError: the dataset is iterable, or the sampler is your own, so that the order is not known ahead.
+
+        >>> loader = DataLoader(range(5), batch_size=2, shuffle=True, seed=1)
+        >>> iterator = iter(loader); first = next(iterator)
+        >>> loader.upcoming(5)
+        [1, 2, 0, 0, 1]
+        """
+        from .loading import replay
+
+        return replay.upcoming(self.epochs, count, all_ranks)
+
     def replay(self, epoch: int, batch: int, read: bool = False) -> Batch:
         """Makes a batch again, with the same random numbers, as this loader delivers or has delivered it.
 

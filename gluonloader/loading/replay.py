@@ -1,9 +1,10 @@
-"""Any batch of any epoch: its indices, the batch itself, and the position before it.
+"""Any batch of any epoch: its indices, the batch itself, and the position before it; and the indices that come next.
 
     epoch, batch --> order.py: a copy of the batch sampler --> IndexPlan at this batch --Task--> BatchMaker in caller
                      reading_again.py: for an iterable dataset
+    position --> a copy of the batch sampler of each rank --> IndexPlan from there on --> `upcoming`
 
-`indices` and `replay` change nothing: the loader, its iterators and its samplers stay as they are.
+`indices`, `replay` and `upcoming` change nothing: the loader, its iterators and its samplers stay as they are.
 
 NOTE [replay]: if the order of an epoch is a function of the seed and the epoch, so is each of its batches. The numbers
 of batches are those of a loader that started at epoch 0 and has read each epoch to its end. But users change samplers,
@@ -17,20 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import zip_longest
 from typing import Any
 
-from ..checks import check_int
+from ..checks import check_flags, check_int
 from ..errors import bad_argument
+from ..indices import as_list
 from ..randomness import PreservedGenerators
-from ..sampler.copies import unseeded
+from ..sampler.copies import chain_of, computed_copy, is_computed, unseeded
 from ..sampler.epochs import set_epoch
+from ..sampler.sharded import ShardedSampler
 from ..work.maker import BatchMaker
 from ..work.task import Task
 from ..work.tolerance import Tolerated
 from . import reading_again
 from .epochs import Epochs
 from .order import Order
-from .plan import IndexPlan
+from .plan import IndexPlan, Start, sampler_state
 from .sources import IndexSource, ShardSource
 
 
@@ -42,6 +46,68 @@ def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
     found = _draw(epochs, epoch, batch)[1].indices
     assert found is not None
     return found
+
+
+def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
+    """See `DataLoader.upcoming`."""
+    count = check_int("count", count, 1, "must be a number of samples, an int >= 1")
+    check_flags(all_ranks=all_ranks)
+    source, seed = epochs.source, epochs.workers.job.seed
+    if isinstance(source, ShardSource):
+        raise ValueError("dataset: it is iterable, so what comes next is known only when it is read")
+    if not is_computed(source.sampler):
+        name = type(getattr(source.sampler, "sampler", source.sampler)).__name__
+        right = "so what it yields next is known only when it is drawn; use a sampler of gluonloader"
+        raise ValueError(f"sampler: this {name} is your own, {right}")
+    state = epochs.state()
+    epoch: int = state["epoch"]
+    with epochs.lock:
+        copies = _of_ranks(computed_copy(source.sampler), all_ranks)
+    if len(copies) > 1 and _carries(state["sampler"]):
+        raise ValueError(
+            "all_ranks=True: with last_batch='rollover', the indices that the other ranks have carried over are not "
+            "known here; call the method at the start of the first epoch, or use another last_batch"
+        )
+    plans = [IndexPlan(batches, epoch, seed, sampler_state.load(batches, state)) for batches in copies]
+    found: list[Any] = []
+    while True:
+        before = len(found)
+        for tasks in zip_longest(*map(_tasks, plans)):
+            for task in tasks:
+                found += as_list(task.indices) if task is not None else []
+            if len(found) >= count:
+                return found[:count]
+        if len(found) == before and epoch > state["epoch"]:  # an epoch without batches
+            return found
+        epoch += 1
+        for plan in plans:
+            plan.carry_over()
+        plans = [IndexPlan(batches, epoch, seed, Start()) for batches in copies]
+
+
+def _of_ranks(batches: Any, all_ranks: bool) -> list[Any]:
+    """The batch sampler, which is a copy; or one for each rank."""
+    place = next((part for part in chain_of(batches) if isinstance(part, ShardedSampler)), None)
+    if place is None or not all_ranks:
+        return [batches]
+    copies = [computed_copy(batches) for _ in range(place.num_shards)]
+    for index, other in enumerate(copies):
+        for part in chain_of(other):
+            if isinstance(part, ShardedSampler):
+                part.index = index
+    return copies
+
+
+def _carries(pass_state: Any) -> bool:
+    return bool(pass_state.get("carried")) if isinstance(pass_state, dict) else False
+
+
+def _tasks(plan: IndexPlan) -> Iterator[Task]:
+    while True:
+        try:
+            yield plan.next()
+        except StopIteration:
+            return
 
 
 def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:

@@ -1,0 +1,186 @@
+"""`DataLoader.upcoming`: the indices that come next are those that are delivered next."""
+
+import threading
+from itertools import islice
+
+import numpy as np
+import pytest
+from conftest import ANY, SERIAL, THREAD
+
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    IterableDataset,
+    MixtureSampler,
+    RandomSampler,
+    Ranks,
+    SequentialSampler,
+    WeightedSampler,
+)
+from gluonloader.text import PackingSampler, TokenBatchSampler
+
+LENGTHS = np.random.default_rng(1).integers(1, 9, 40)
+
+
+class Keys:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, key):
+        return key
+
+
+SAMPLERS = {
+    "sequential": lambda: SequentialSampler(40),
+    "random": lambda: RandomSampler(40, seed=1),
+    "random, of its own seed": lambda: RandomSampler(40),
+    "blocks": lambda: BlockShuffleSampler([7] * 5 + [5], 2, seed=1),
+    "weighted": lambda: WeightedSampler(range(40), seed=1),
+    "weighted, without replacement": lambda: WeightedSampler(range(1, 41), 17, replacement=False, seed=1),
+    "mixture": lambda: MixtureSampler([30, 10], [1, 2], num_samples=25, seed=1),
+    "rows": lambda: PackingSampler(LENGTHS, 8, window=9, seed=1),
+    "rows of a mixture": lambda: PackingSampler(
+        LENGTHS, 8, MixtureSampler([30, 10], [1, 2], num_samples=25, seed=1), window=9, seed=1
+    ),
+}
+
+
+def delivered(iterator):
+    return [key for batch in iterator for key in batch]
+
+
+def rest_of(loader, iterator, epochs=2):
+    keys = delivered(iterator)
+    for _ in range(epochs):
+        keys += delivered(loader)
+    return keys
+
+
+@pytest.mark.parametrize("way", ANY, ids=str)
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_they_are_delivered_next(name, last_batch, way):
+    loader = way.loader(Keys(), 3, sampler=SAMPLERS[name](), last_batch=last_batch, batchify_fn=list)
+    with loader:
+        at_start = loader.upcoming(10)
+        iterator = iter(loader)
+        first = delivered(islice(iterator, 2))
+        assert at_start[: len(first)] == first
+        keys = loader.upcoming(60)
+        assert loader.upcoming(7) == keys[:7]
+        assert rest_of(loader, iterator, epochs=6)[:60] == keys
+
+
+def test_batches_of_a_batch_sampler():
+    rollover = BatchSampler(RandomSampler(40, seed=2), 7, "rollover")
+    for batches in (TokenBatchSampler(LENGTHS, 30, seed=1), rollover, [[3, 1], [2]]):
+        with DataLoader(Keys(), batch_sampler=batches, batchify_fn=list) as loader:
+            iterator = iter(loader)
+            next(iterator)
+            keys = loader.upcoming(9)
+            assert rest_of(loader, iterator, epochs=9)[:9] == keys
+
+
+def test_after_a_state_was_loaded_and_in_another_epoch():
+    def make():
+        return SERIAL.loader(Keys(), 4, shuffle=True, batchify_fn=list)
+
+    with make() as loader, make() as resumed:
+        iterator = iter(loader)
+        delivered(islice(iterator, 3))
+        resumed.load_state_dict(loader.state_dict())
+        assert resumed.upcoming(90) == loader.upcoming(90)
+        resumed.set_epoch(7)
+        keys = resumed.upcoming(50)
+        assert rest_of(resumed, iter(resumed))[:50] == keys
+
+
+def test_batches_that_were_delivered_out_of_order_are_left_out():
+    released = threading.Event()
+
+    class Slow(Keys):
+        def __getitem__(self, key):
+            assert key or released.wait(20)
+            return key
+
+    with THREAD.loader(Slow(), 1, in_order=False, batchify_fn=list) as loader:
+        iterator = iter(loader)
+        got = delivered(islice(iterator, 5))
+        assert 0 not in got
+        keys = loader.upcoming(35)
+        assert sorted(keys + got) == list(range(40))
+        assert keys[0] == 0
+        released.set()
+
+
+def test_new_weights_change_them():
+    sampler = MixtureSampler([20, 20], [1, 0], num_samples=30, seed=1)
+    with SERIAL.loader(Keys(), 3, sampler=sampler, batchify_fn=list) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert max(loader.upcoming(20)) < 20
+        iterator.sampler.weights = [0, 1]
+        iterator.flush()
+        keys = loader.upcoming(12)
+        assert min(keys) >= 20
+        assert delivered(islice(iterator, 4)) == keys
+
+
+@pytest.mark.parametrize("policy", ["repeat", "drop", "uneven"])
+def test_of_all_ranks(policy):
+    def make(rank):
+        return SERIAL.loader(Keys(), 3, shuffle=True, ranks=Ranks(rank, 3, policy), batchify_fn=list)
+
+    loaders = [make(rank) for rank in range(3)]
+    iterators = [iter(loader) for loader in loaders]
+    for iterator in iterators:
+        next(iterator)
+    of_all = loaders[0].upcoming(70, all_ranks=True)
+    assert [loader.upcoming(70, all_ranks=True) for loader in loaders] == [of_all] * 3
+    own = [loader.upcoming(20) for loader in loaders]
+    expected = []
+    for _ in range(3):
+        batches = [list(iterator) for iterator in iterators]
+        for number in range(max(map(len, batches))):
+            expected += [key for rank in batches for batch in rank[number : number + 1] for key in batch]
+        iterators = [iter(loader) for loader in loaders]
+    assert of_all == expected[:70]
+    assert own[0][:3] + own[1][:3] + own[2][:3] == of_all[:9]
+
+
+def test_without_ranks_all_ranks_are_this_one():
+    with SERIAL.loader(Keys(), 3, shuffle=True) as loader:
+        assert loader.upcoming(50, all_ranks=True) == loader.upcoming(50)
+
+
+def test_mistakes():
+    class Own:
+        def __iter__(self):
+            return iter(range(40))
+
+        def __len__(self):
+            return 40
+
+    with SERIAL.loader(Keys(), 3, shuffle=True) as loader:
+        with pytest.raises(ValueError, match="count=0: must be a number of samples, an int >= 1"):
+            loader.upcoming(0)
+        with pytest.raises(ValueError, match="all_ranks='yes': must be True or False"):
+            loader.upcoming(3, all_ranks="yes")
+    with SERIAL.loader(IterableDataset(lambda: iter(range(9))), 3) as loader:
+        with pytest.raises(
+            ValueError, match="dataset: it is iterable, so what comes next is known only when it is read"
+        ):
+            loader.upcoming(3)
+    with SERIAL.loader(Keys(), 3, sampler=Own()) as loader:
+        with pytest.raises(ValueError, match="sampler: this Own is your own, so what it yields next"):
+            loader.upcoming(3)
+    with SERIAL.loader(Keys(), 3, shuffle=True, last_batch="rollover", ranks=Ranks(0, 3)) as loader:
+        list(loader)
+        with pytest.raises(ValueError, match="the indices that the other ranks have carried over are not known here"):
+            loader.upcoming(3, all_ranks=True)
+
+
+def test_an_empty_epoch_ends_the_search():
+    with SERIAL.loader([], 3) as loader:
+        assert loader.upcoming(5) == []
