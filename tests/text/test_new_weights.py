@@ -8,6 +8,8 @@ gets what a program gets that neither saves nor loads a state, and that has one 
 import json
 import os
 import random
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -183,3 +185,73 @@ def test_programs_lose_and_double_no_document(kind, seed):
             whole = Program(kind, window, SERIAL, flush).run(steps, resumes=False)
             assert got == whole[: len(got)]
             assert len(whole) - len(got) < ROUND
+
+
+TRAINING = """
+import json, os, signal, sys
+import numpy as np
+from gluonloader import ConcatDataset, DataLoader, MixtureSampler, Ranks
+from gluonloader.text import PackedDataset, PackingSampler, PackRows, TokenDataset
+
+STEPS, ROWS, CHANGES = 60, 4, {15: [0, 0, 1], 16: [1, 1, 0], 40: [1, 2, 3]}
+file, ranks, killed_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+rng = np.random.default_rng(0)
+counts = [rng.integers(1, 60, 300) for _ in range(3)]
+corpora = [TokenDataset([rng.integers(kind, 50 + kind, n) for n in part]) for kind, part in enumerate(counts)]
+lengths = np.concatenate([corpus.lengths for corpus in corpora])
+
+
+def loader_of(rank):
+    mixture = MixtureSampler(corpora, [3, 2, 1], unit="tokens", num_samples=800, seed=1)
+    rows = PackingSampler(lengths, 64, mixture, window=40, seed=2)
+    data, ranks_ = PackedDataset(ConcatDataset(*corpora)), Ranks(rank, ranks)
+    return DataLoader(data, ROWS // ranks, sampler=rows, batchify_fn=PackRows(), ranks=ranks_, num_workers=1, seed=0)
+
+
+loaders, weights, losses, step = [loader_of(rank) for rank in range(ranks)], np.zeros((60, 60)), [], 0
+if os.path.exists(file):
+    saved = json.load(open(file))
+    weights, losses, step = np.array(saved["weights"]), saved["losses"], len(saved["losses"])
+    for loader in loaders:
+        loader.load_state_dict(saved["loader"])
+iterators = [iter(loader) for loader in loaders]
+while step < STEPS:
+    if step == killed_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    batches = [next(iterator) for iterator in iterators]
+    tokens = np.stack([batch["tokens"] for batch in batches], 1).reshape(ROWS, -1)  # in the order of the rows
+    inputs, labels = tokens[:, :-1].ravel(), tokens[:, 1:].ravel()
+    scores = np.exp(weights[inputs])
+    scores /= scores.sum(1, keepdims=True)
+    losses.append(float(-np.log(scores[np.arange(len(labels)), labels]).mean()))
+    scores[np.arange(len(labels)), labels] -= 1
+    np.subtract.at(weights, inputs, 0.1 * scores)
+    step += 1
+    if step in CHANGES:
+        for iterator in iterators:
+            mixture = iterator.sampler
+            while not isinstance(mixture, MixtureSampler):
+                mixture = mixture.sampler
+            mixture.weights = CHANGES[step]
+            iterator.flush()
+    if step % 5 == 0:
+        state = {"weights": weights.tolist(), "losses": losses, "loader": loaders[0].state_dict()}
+        with open(file + ".new", "w") as new:
+            json.dump(state, new)
+        os.replace(file + ".new", file)
+print(json.dumps(losses))
+"""
+
+
+@pytest.mark.spawn
+def test_losses_are_those_of_a_run_that_was_not_interrupted(tmp_path):
+    def run(name, ranks, killed_at=-1):
+        program = [sys.executable, "-c", TRAINING, str(tmp_path / name), str(ranks), str(killed_at)]
+        return subprocess.run(program, capture_output=True, text=True, timeout=120)
+
+    whole = json.loads(run("whole", 1).stdout)
+    assert len(whole) == 60
+    for ranks, killed_at in ((2, 18), (4, 23), (1, 41)):
+        assert run("killed", ranks, killed_at).returncode == -9
+    done = run("killed", 4)
+    assert json.loads(done.stdout) == pytest.approx(whole, rel=1e-9), done.stderr
