@@ -105,14 +105,17 @@ class LoaderIterator(Iterator[Batch]):
     def flush(self) -> None:
         """Discards all batches that were not delivered, and draws them again from the sampler.
 
-        So a change to the sampler, such as new weights, applies to the next batch. No sample is lost or repeated.
+        So a change to the sampler, such as new weights, applies to the next batch. No sample is lost or repeated. After
+        the last batch of an epoch, there is nothing to discard, and the change applies to the next epoch.
 
         Raises:
             TypeError: your own sampler cannot return to the last delivered batch, because it has no `state_dict` and
                 `load_state_dict`.
-            LoaderClosed: the epoch has ended, or the iterator was closed.
+            LoaderClosed: the iterator was closed before its epoch had ended.
         """
         with self._locked_in_owner_process():
+            if self._epochs is None and self._epoch.plan.finished:
+                return
             self._live_epochs()
             self._epoch.rewind()
 

@@ -87,15 +87,22 @@ class Stateful101(Stateful):
             yield self.drawn - 1
 
 
-def test_an_epoch_that_is_over_cannot_be_flushed(any_way):
+def test_a_flush_after_the_last_batch_has_nothing_to_discard_and_a_closed_epoch_cannot_be_flushed(any_way):
     with any_way.loader(range(4), 2, last_batch="rollover") as loader:
-        ended, closed = iter(loader), iter(loader)
-        list(ended)
+        seen = []
+        for _ in range(2):
+            ended = iter(loader)
+            for batch in ended:
+                seen += batch.tolist()
+                ended.flush()
+            ended.flush()
+            assert list(ended) == []
+        assert seen == [0, 1, 2, 3] * 2
+        closed = iter(loader)
         closed.close()
-        for iterator in (ended, closed):
-            with pytest.raises(LoaderClosed):
-                iterator.flush()
-            assert list(iterator) == []
+        with pytest.raises(LoaderClosed):
+            closed.flush()
+        assert list(closed) == []
 
 
 def test_a_flush_of_an_iterable_continues_after_the_last_delivered_batch(any_way):

@@ -276,6 +276,17 @@ def test_ranks_that_have_loaded_a_merged_state_can_be_merged_again():
 
 
 @pytest.mark.filterwarnings("ignore:resuming IterableDataset reads the samples:RuntimeWarning")
+def test_a_merged_state_that_all_ranks_have_loaded_is_merged():
+    states, _ = saved(3, 1)
+    merged, loaded = merge_states(states), []
+    for index in range(2):
+        with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2, ranks=(index, 2)) as loader:
+            loader.load_state_dict(merged)
+            loaded.append(loader.state_dict())
+    assert merge_states(loaded) == merged
+
+
+@pytest.mark.filterwarnings("ignore:resuming IterableDataset reads the samples:RuntimeWarning")
 @pytest.mark.parametrize("arguments", [{}, {"ranks": (0, 1)}], ids=str)
 @pytest.mark.parametrize("dataset", [STREAM, list(range(24))], ids=["iterable", "indexed"])
 def test_the_state_of_a_single_process_is_merged_already(dataset, arguments):

@@ -326,6 +326,29 @@ def test_merged_states_fit_other_numbers_of_ranks_and_loaders_without_ranks():
             assert sorted(before + after) == list(range(20))
 
 
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"batch_sampler": [[index] for index in range(20)]}], ids=str)
+def test_ranks_that_have_loaded_a_state_and_delivered_nothing_since_then_can_be_merged(options):
+    before, states = run(loaders(2, **options), 2)
+    for state in (merge_states(states), states[0]):
+        for count in (3, 2, 2):
+            ranks = loaders(count, "uneven", **options)
+            for loader in ranks:
+                loader.load_state_dict(state, new_batch_size="shuffle" in options)
+            state = merge_states([loader.state_dict() for loader in ranks])
+        after, _ = run(loaders(2, "uneven", **options), None, state)
+        assert sorted(before + after) == list(range(20))
+
+
+def test_a_resumed_epoch_of_which_nothing_was_drawn_names_no_wrong_batch():
+    _, states = run(loaders(2, length=3, size=1, shuffle=True), 1)
+    (loader,) = loaders(1, length=3, size=1, shuffle=True)
+    loader.load_state_dict(states[0], new_batch_size=True)
+    iterator = iter(loader)
+    with pytest.raises(ValueError, match="nothing was drawn since then that could be compared; read a batch first"):
+        loader.indices(0, 1)
+    assert list(iterator)
+
+
 def test_a_state_of_a_loader_without_ranks_fits_ranks():
     for options in ({"shuffle": True}, {"batch_sampler": [[index] for index in range(20)]}):
         before, (state,) = run([loaders(1, **options)[0]], 3)

@@ -52,8 +52,8 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
         ValueError: a state is missing, comes twice, or does not fit the other states; the text says which.
     """
     given = [parse_state(state) for state in states]
-    if len(given) == 1 and not _is_of_rank(given[0]):  # a single process has saved it, or all ranks together
-        return given[0]
+    if given and not _is_of_rank(given[0]) and all(state == given[0] for state in given):
+        return given[0]  # a single process has saved it, or it is merged already, and all ranks have loaded it
     if given and "sampler" in given[0]:
         return merge_orders(given)
     parsed = _checked(given)

@@ -15,7 +15,7 @@ from .plan.new_ranks import saved_share
 
 State = Mapping[str, Any]
 
-_SHARED: Final = ("length", "seed", "epoch", "batch", "skip")
+_SHARED: Final = ("length", "seed", "epoch", "batch")
 _TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"
 
 
@@ -65,17 +65,19 @@ def _share(state: State) -> State:
 
 def _check_fits(state: State, rank: int, first: State) -> None:
     """Checks that a rank and rank 0 are at the same position of the same order."""
-    for name in _SHARED:
-        if field(state, name) != field(first, name):
-            right = f"rank {rank} has another {name} than rank 0, which has {name}={first[name]!r}; {_TOGETHER}"
-            raise bad_state(name, state[name], right)
+    different = next((name for name in _SHARED if field(state, name) != field(first, name)), None)
+    if different is None and _start_of_rest(state) != _start_of_rest(first):
+        different = "skip"
+    if different is not None:
+        right = f"rank {rank} has another {different} than rank 0, which has {different}={first[different]!r}"
+        raise bad_state(different, state[different], f"{right}; {_TOGETHER}")
     if _order_of(state) != _order_of(first):
         raise ValueError(f"states: rank {rank} and rank 0 divide different orders; pass the states of one run")
 
 
 def _order_of(state: State) -> State:
-    """The pass state without what belongs to one rank."""
-    share = {name: value for name, value in _share(state).items() if name != "index"}
+    """The pass state without what belongs to one rank, and without the place where the rest of the order starts."""
+    share = {name: value for name, value in _share(state).items() if name not in ("index", "start")}
     return share if state["sampler"] is _share(state) else {**state["sampler"], "carried": [], "sampler": share}
 
 
@@ -111,8 +113,15 @@ def _without_carried(first: State, others: Sequence[State]) -> dict[str, Any]:
         right = "each rank still has samples of its own, carried over from the epoch before; "
         right += "save after the first batch of an epoch, or load into each rank its own state"
         raise bad_state("sampler.carried", saved["carried"], right)
-    share, size = _share(first), _batch_size(first)
+    share = {**_share(first), "start": _start_of_rest(first)}
+    return {**first, "skip": 0, "sampler": {**saved, "carried": [], "sampler": share}}
+
+
+def _start_of_rest(state: State) -> int:
+    """The offset in the order of all ranks of what no rank has delivered."""
+    share, saved = _share(state), state["sampler"]
     start, ranks = (int_field(share, name, path="sampler.") for name in ("start", "num_shards"))
-    start, length = start + max(drawn * size - carried[0], 0) * ranks, _length_in(share)
-    start = start if length is None else min(start, length)
-    return {**first, "skip": 0, "sampler": {**saved, "carried": [], "sampler": {**share, "start": start}}}
+    carried = 0 if saved is share else len(list_field(saved, "carried"))
+    start += max(int_field(state, "skip") * _batch_size(state) - carried, 0) * ranks
+    length = _length_in(share)
+    return start if length is None else min(start, length)

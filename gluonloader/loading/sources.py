@@ -14,7 +14,7 @@ from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, sampler_state, shard_state
 from .plan.new_batch_size import with_new_batch_size
-from .plan.new_ranks import with_share, without_share
+from .plan.new_ranks import with_our_share, with_share, without_share
 from .plan.quota import Quota, check_stop
 from .plan.sampler_state import fresh_state, snapshot, stateful_part
 
@@ -152,7 +152,7 @@ class IndexSource:
             ValueError: the position does not fit.
         """
         fitting = with_new_batch_size(self.sampler, with_share(self.sampler, fields), new_batch_size)
-        fitting = without_share(self.sampler, fitting)
+        fitting = with_our_share(self.sampler, without_share(self.sampler, fitting))
         sampler_state.check(self.sampler, fitting)
         return fields if fitting is fields else add_checksum(fitting)
 

@@ -1,9 +1,9 @@
-"""A position that was saved with `ranks`, for a loader without `ranks`, and the other way round.
+"""A position that was saved with other ranks, for the ranks of this loader, or for a loader without `ranks`.
 
     with ranks       BatchSampler(ShardedSampler(order))    the share knows where the rest of the order starts
     without          BatchSampler(order)                    `start` of the batch sampler says it
 
-A position with another number of ranks needs no change: a `ShardedSampler` loads it.
+The position of other ranks becomes one of this rank, so that it can be merged with those of the others.
 """
 
 from __future__ import annotations
@@ -42,6 +42,30 @@ def with_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any
     return {**state, "skip": drawn, "sampler": {**mapped, "carried": carried, "sampler": inner}}
 
 
+def with_our_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the state for this rank, if another rank has saved it; else the same object."""
+    saved, share = field(state, "sampler"), _share_of(batch_sampler)
+    inner = saved_share(saved) if isinstance(saved, Mapping) else None
+    if share is None or inner is None or state.get("ahead"):
+        return state
+    ours = {"num_shards": share.num_shards, "index": share.index}
+    if all(inner.get(name) == value for name, value in ours.items()):
+        return state
+    if inner is saved:
+        return {**state, "skip": 0, "sampler": {**saved, **ours, "start": _start_after(share, state, inner, 1)}}
+    if saved.get("kind") != type(batch_sampler).__name__ or field(saved, "carried", _PATH):
+        return state  # `check` refuses it
+    start = _start_after(share, state, inner, int_field(saved, "batch_size", 1, _PATH))
+    return {**state, "skip": 0, "sampler": {**saved, "sampler": {**inner, **ours, "start": start}}}
+
+
+def _start_after(share: Any, state: Mapping[str, Any], inner: Mapping[str, Any], size: int) -> int:
+    """Where the rest of the order starts, by the state of a share; `size`: the keys in a batch."""
+    ranks, length = int_field(inner, "num_shards", 1, _PATH), length_of(share.sampler)
+    start = int_field(inner, "start", path=_PATH) + int_field(state, "skip") * size * ranks
+    return start if length is None else min(start, length)
+
+
 def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the state for a loader without `ranks`, if one of several ranks has saved it; else the same object.
 
@@ -52,15 +76,13 @@ def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, 
     inner = saved_share(saved) if isinstance(saved, Mapping) else None
     if inner is None or _share_of(batch_sampler) is not None:
         return state
-    ranks, drawn = int_field(inner, "num_shards", 1, _PATH), int_field(state, "skip")
+    ranks = int_field(inner, "num_shards", 1, _PATH)
     right = f"one of {ranks} ranks has saved it; pass ranks=(0, 1) to continue in a single process"
     if inner is saved or not isinstance(batch_sampler, BatchSampler) or "snapshot" in inner or state.get("ahead"):
         raise bad_state(_PATH + "kind", saved.get("kind"), right)
     if field(saved, "carried", _PATH):
         raise bad_state(_PATH + "carried", saved["carried"], right)
-    length = length_of(batch_sampler.sampler)
-    start = int_field(inner, "start", path=_PATH) + drawn * int_field(saved, "batch_size", 1, _PATH) * ranks
-    start = start if length is None else min(start, length)
+    start = _start_after(batch_sampler, state, inner, int_field(saved, "batch_size", 1, _PATH))
     mapped = {**saved, "start": start, "sampler": field(inner, "sampler", _PATH)}
     return {**state, "skip": 0, "sampler": mapped}
 

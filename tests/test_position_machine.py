@@ -1,0 +1,232 @@
+"""One state machine over positions: ranks in step, over random orders, and what a program can do between two batches.
+
+The model is in rank_models.py, in plain Python: it divides the order of an epoch among the ranks. A program reads,
+leaves epochs, saves and loads states, also with other ranks or another batch size, seeks, flushes, kills workers, and
+asks which samples come next and which are in a batch. `GLUONLOADER_PROGRAMS=20000` runs so many programs.
+"""
+
+import json
+import os
+import signal
+
+import pytest
+from conftest import FORK, SERIAL, THREAD, examples, workers
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from rank_models import BATCH_SAMPLERS, SAMPLERS, Division
+
+from gluonloader import Ranks, merge_states
+
+PROGRAMS = int(os.environ.get("GLUONLOADER_PROGRAMS", "0")) or examples(150)
+STEPS = 30
+KNOWN = {"shuffle", "in order", "list", "seeded", "lists", "batches", "discarding", "buckets"}  # of the library
+SIZES = st.integers(1, 6)
+POLICIES = st.sampled_from(["repeat", "drop", "uneven"])
+
+
+class Keys:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, key):
+        return key
+
+
+class Positions(RuleBasedStateMachine):
+    """Loaders of all ranks, each with an iterator if the epoch has started.
+
+    epoch, start, number    of the position where the loaders were made or have loaded: `number` batches of each rank
+                            came before the offset `start`
+    done                    how many batches each rank has delivered since then
+    used                    whether a state was loaded in the middle of the epoch, after what was carried over into it
+    left                    these of an epoch that was left, until the next one starts: a state is still in that epoch
+    loaded                  whether a state was loaded, and no epoch has started since then
+    resized                 the epochs that were continued with other ranks or another batch size
+    jumped                  whether `set_epoch` was called
+    """
+
+    @initialize(
+        name=st.sampled_from([*SAMPLERS, *BATCH_SAMPLERS]),
+        length=st.sampled_from([1, 2, 3, 7, 8, 16, 40, 61]),
+        size=SIZES,
+        last_batch=st.sampled_from(["keep", "keep", "discard", "rollover"]),
+        count=st.integers(1, 5),
+        policy=POLICIES,
+        way=st.sampled_from([SERIAL] * 12 + [THREAD] * 2 + [FORK]),
+    )
+    def make(self, name, length, size, last_batch, count, policy, way):
+        self.name, self.length, self.way, self.count, self.policy = name, length, way, count, policy
+        of_batches = name in BATCH_SAMPLERS
+        self.resized, self.jumped = set(), False
+        self.arguments, self.order_of = {**SAMPLERS, **BATCH_SAMPLERS}[name]
+        self.size, self.last_batch = (None, "keep") if of_batches else (size, last_batch)
+        self.open()
+        self.at(0, 0, 0, [[] for _ in range(count)])
+
+    def open(self):
+        rest = {} if self.size is None else {"batch_size": self.size, "last_batch": self.last_batch}
+        self.loaders = []
+        for rank in range(self.count):
+            arguments = {**rest, **self.arguments(self.length), "batchify_fn": list, "seed": 5}
+            arguments |= self.way.retrying(100) if self.way is FORK else {}
+            ranks = Ranks(rank, self.count, self.policy)
+            self.loaders.append(self.way.loader(Keys(self.length), ranks=ranks, **arguments))
+        self.iterators = self.left = None
+        self.loaded = False
+
+    def at(self, epoch, start, number, carried):
+        """Sets the model to a position where an epoch starts or goes on."""
+        self.epoch, self.number, self.done = epoch, number, 0
+        self.used = number > 0
+        order = self.order_of(self.length, epoch)
+        self.division = Division(order, start, self.count, self.policy, self.size, self.last_batch, carried)
+
+    def due(self, rank):
+        return self.division.batches[rank][self.done :]
+
+    def teardown(self):
+        for loader in getattr(self, "loaders", ()):
+            loader.close()
+
+    @property
+    def some_have_finished(self):
+        """Whether some ranks have delivered all their batches: their states are positions in the next epoch."""
+        done, division = self.left[2:4] if self.left else (self.done, self.division)
+        return any(len(own) <= done for own in division.batches)
+
+    # -- an epoch -----------------------------------------------------------------------------------------------------
+
+    @rule(steps=st.integers(0, 5))
+    def read(self, steps):
+        """Reads batches of each rank, or the whole rest of the epoch if fewer are left."""
+        self.iterators, self.left = self.iterators or [iter(loader) for loader in self.loaders], None
+        self.loaded = False
+        ends = steps >= self.division.most - self.done
+        for rank, iterator in enumerate(self.iterators):
+            expected = self.due(rank) if ends else self.due(rank)[:steps]
+            got = list(iterator) if ends else [next(iterator) for _ in expected]
+            assert got == expected
+        self.done += steps
+        if ends:
+            self.iterators = None
+            self.at(self.epoch + 1, 0, 0, self.division.carried)
+
+    @precondition(lambda self: self.iterators and not self.some_have_finished and self.name != "stateful")
+    @rule()
+    def leave(self):
+        """Leaves the epoch; the next one starts with what was carried over into this one, unless a state was loaded."""
+        carried = [[] for _ in range(self.count)] if self.used else self.division.carried_in
+        self.iterators = None
+        self.left = self.epoch, self.number, self.done, self.division, self.used
+        self.at(self.epoch + 1, 0, 0, carried)
+
+    @precondition(lambda self: self.iterators is not None and self.name in KNOWN)
+    @rule()
+    def flush(self):
+        for iterator in self.iterators:
+            iterator.flush()
+
+    @precondition(lambda self: self.way is FORK and self.iterators is not None)
+    @rule()
+    def kill(self):
+        for loader in self.loaders:
+            for pid in workers(loader)[:1]:
+                os.kill(pid, signal.SIGKILL)
+
+    # -- positions ----------------------------------------------------------------------------------------------------
+
+    def states(self):
+        if self.left:  # the newest epoch is the one that was left
+            self.epoch, self.number, self.done, self.division, self.used = self.left
+            self.left = None
+        return json.loads(json.dumps([loader.state_dict() for loader in self.loaders]))
+
+    @precondition(lambda self: not self.iterators or not self.some_have_finished)
+    @rule()
+    def resume(self):
+        """Each rank loads its own state."""
+        states = self.states()
+        self.teardown()
+        self.open()
+        for loader, state in zip(self.loaders, states, strict=True):
+            loader.load_state_dict(state)
+        self.used, self.loaded = self.used or self.done > 0, True
+
+    @property
+    def in_step(self):
+        """Whether all ranks have delivered as many batches, and carry nothing."""
+        short = any(len(self.division.batches[rank]) < self.done for rank in range(self.count))
+        return not short and not any(self.division.carried_in) and self.last_batch != "rollover"
+
+    @precondition(lambda self: self.in_step and not self.left)
+    @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES)
+    def resume_elsewhere(self, count, size, policy):
+        """Other ranks, another batch size or another policy: the rest of the epoch is divided anew."""
+        same = self.size is None or size * count == self.size * self.count
+        state = merge_states(self.states())
+        start = self.division.after(self.done)
+        number = self.number + self.done
+        self.teardown()
+        self.count, self.policy = count, policy
+        self.size = None if self.size is None else size
+        self.open()
+        for loader in self.loaders:
+            loader.load_state_dict(state, new_batch_size=not same)
+        self.at(self.epoch, start, number, [[] for _ in range(count)])
+        self.loaded = True
+        self.resized.add(self.epoch)
+
+    @precondition(lambda self: self.iterators is None and self.name != "stateful")
+    @rule(epoch=st.integers(0, 4))
+    def set_epoch(self, epoch):
+        for loader in self.loaders:
+            loader.set_epoch(epoch)
+        if epoch == self.epoch and self.loaded and not self.left:
+            return  # a loaded position in this epoch stays
+        used = self.left[-1] if self.left else self.used
+        carried = None if used else self.division.carried_in
+        self.left, self.jumped = None, True
+        self.at(epoch, 0, 0, carried or [[] for _ in range(self.count)])
+
+    # -- questions, which change nothing ------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.name in KNOWN and not self.left)
+    @rule(count=st.integers(1, 30))
+    def upcoming(self, count):
+        following = self.order_of(self.length, self.epoch + 1)
+        carried = self.division.carried
+        after = Division(following, 0, self.count, self.policy, self.size, self.last_batch, carried)
+        for rank, loader in enumerate(self.loaders):
+            keys = [key for batch in self.due(rank) + after.batches[rank] for key in batch]
+            assert loader.upcoming(count)[: len(keys)] == keys[:count]
+
+    # What was carried over is known to `indices` only if no epoch was left out.
+    @precondition(
+        lambda self: self.name in KNOWN and not self.left and not (self.jumped and self.last_batch == "rollover")
+    )
+    @rule(ahead=st.integers(0, 3))
+    def indices(self, ahead):
+        for rank, loader in enumerate(self.loaders):
+            for batch in self.due(rank)[ahead : ahead + 1]:
+                try:
+                    found = loader.indices(self.epoch, self.number + self.done + ahead)
+                except ValueError:
+                    assert self.epoch in self.resized  # the numbers of its batches may have changed
+                else:
+                    assert found == batch
+
+
+Positions.TestCase.settings = settings(
+    max_examples=PROGRAMS, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck)
+)
+TestPositions = Positions.TestCase
+TestPositions.pytestmark = [
+    pytest.mark.numpy_only,
+    pytest.mark.filterwarnings("ignore:.* ranks divide its order"),
+    pytest.mark.filterwarnings("ignore:.*has no epoch"),
+    pytest.mark.filterwarnings("ignore:last_batch='discard' drops all"),
+]
