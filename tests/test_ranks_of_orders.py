@@ -339,6 +339,20 @@ def test_ranks_that_have_loaded_a_state_and_delivered_nothing_since_then_can_be_
         assert sorted(before + after) == list(range(20))
 
 
+def test_ranks_that_have_delivered_as_many_batches_from_different_places_are_not_merged():
+    _, states = run(loaders(2, shuffle=True), 2)
+    _, smaller = run(loaders(2, size=1, shuffle=True), 1)
+    resumed = loaders(2, shuffle=True)
+    for loader in resumed:
+        loader.load_state_dict(merge_states(smaller), new_batch_size=True)
+        next(iter(loader))
+    others = [loader.state_dict() for loader in resumed]
+    assert [state["batch"] for state in (*states, *others)] == [2, 2, 2, 2]
+    with pytest.raises(ValueError, match="rank 1 has another skip than rank 0"):
+        merge_states([states[0], others[1]])
+    assert merge_states(others)
+
+
 def test_a_resumed_epoch_of_which_nothing_was_drawn_names_no_wrong_batch():
     _, states = run(loaders(2, length=3, size=1, shuffle=True), 1)
     (loader,) = loaders(1, length=3, size=1, shuffle=True)

@@ -36,7 +36,10 @@ NO_TESTS = 5  # the exit status of pytest if it has selected no test
 CAUGHT_BY = Path(__file__).parent / "caught_by.json"  # the name of a mutation, and the test that caught it
 QUICK = "not slow and not spawn and not kill"
 EXECUTORS = ("tests/executors", "tests/test_live.py", "tests/test_loader.py", "tests/test_iterable.py")
-STATES = ("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_replay.py", "tests/test_ranks.py")
+STATES = (
+    *("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_replay.py", "tests/test_ranks.py"),
+    *("tests/test_ranks_of_orders.py", "tests/test_upcoming.py", "tests/test_position_machine.py"),
+)
 # The tests of each folder or file, the fastest first: those that have its name, and those of what relies on it.
 TESTS = {
     "executors/shared": (
@@ -49,7 +52,7 @@ TESTS = {
     "loading": ("tests/loading", "tests/test_loader.py", *STATES, *EXECUTORS[:2], "tests/test_on_error.py"),
     "memory": ("tests/memory", *EXECUTORS, "tests/frameworks"),
     "randomness": ("tests/randomness", "tests/test_held_generators.py", "tests/test_loader.py", *EXECUTORS),
-    "sampler": ("tests/sampler", "tests/test_last_batch.py", *STATES),
+    "sampler": ("tests/sampler", "tests/test_last_batch.py", "tests/text", *STATES),
     "work": ("tests/work", "tests/test_on_error.py", "tests/test_iterable.py", *EXECUTORS),
     "batchify": ("tests/batchify", "tests/golden", "tests/test_loader.py", "tests/text"),
     "bridges": ("tests/bridges",),

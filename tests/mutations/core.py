@@ -397,4 +397,60 @@ MUTATIONS = [
         "            index = others[batch_seed(seed, row, number) % len(others)]\n",
         "            index = others[id(self._tolerance) // 64 % len(others)]\n",
     ),
+    # -- positions and changed orders -------------------------------------------------------------------------------
+    Mutation(
+        "new weights apply to each share at a place of its own",
+        "sampler/sharded.py",
+        "change_from(order, start + offset * self.num_shards)",
+        "change_from(order, start + offset * self.num_shards + self.index)",
+    ),
+    Mutation(
+        "windows that were planned with the old weights stay after a change",
+        "sampler/windowed.py",
+        "        del self._before[number - self._first + 1 :]\n"
+        "        self._kept = {known: window for known, window in self._kept.items() if known < number}\n",
+        "",
+    ),
+    Mutation(
+        "new weights apply to a window of which rows were delivered",
+        "sampler/windowed.py",
+        "        if not change_from(self._keys, number * self._size):\n",
+        "        if not change_from(self._keys, max(number - 1, 0) * self._size):\n",
+    ),
+    Mutation(
+        "a change may be scheduled inside of a window that is planned again",
+        "sampler/mixture.py",
+        "        self._least = max(self._least, self._epoch * self._count + count)\n",
+        "",
+    ),
+    Mutation(
+        "the rest of an order starts at the same place for any number of ranks",
+        "loading/plan/new_ranks.py",
+        '    start = int_field(inner, "start", path=_PATH) + int_field(state, "skip") * size * ranks\n',
+        '    start = int_field(inner, "start", path=_PATH) + int_field(state, "skip") * size\n',
+    ),
+    Mutation(
+        "the state that a rank has loaded stays that of the rank that has saved it",
+        "loading/sources.py",
+        "        fitting = with_our_share(self.sampler, without_share(self.sampler, fitting))\n",
+        "        fitting = without_share(self.sampler, fitting)\n",
+    ),
+    Mutation(
+        "ranks at different places are merged",
+        "loading/merging_orders.py",
+        "    if different is None and _start_of_rest(state) != _start_of_rest(first):\n",
+        "    if different is None and False:\n",
+    ),
+    Mutation(
+        "what comes next forgets what an epoch carries over",
+        "loading/replay.py",
+        "        for plan in plans:\n            plan.carry_over()\n        plans =",
+        "        plans =",
+    ),
+    Mutation(
+        "what comes next is that of rank 0 for each rank",
+        "loading/replay.py",
+        "                part.index = index\n",
+        "                part.index = 0\n",
+    ),
 ]
