@@ -43,7 +43,8 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
 
     Load the result on every rank, with any number of ranks, or in a single process. Then each sample that no rank has
     delivered before comes exactly once. For a dataset with `__getitem__`, all ranks have to have delivered the same
-    number of batches, or all their batches of the epoch. The only state of a single process is returned as it is.
+    number of batches, or all their batches of the epoch. The state of a single process is returned as it is, and so is
+    a merged state that all ranks have loaded.
 
     Args:
         states: for each rank what `state_dict()` of its loader returned, or the same as JSON text, in any order.

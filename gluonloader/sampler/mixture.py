@@ -110,7 +110,7 @@ class MixtureSampler(SeededSampler):
         if sum(argument is not None for argument in (weights, temperature, epochs)) > 1:
             raise ValueError("weights, temperature and epochs all set the shares; pass one of them")
         self._unit = unit
-        if not isinstance(sources, (Mapping, Sequence)) or isinstance(sources, (str, bytes)) or not len(sources):
+        if isinstance(sources, (str, bytes)) or not hasattr(sources, "__len__") or not len(sources):
             raise bad_argument("sources", sources, "pass at least one dataset, in a list or a dict")
         self._names = list(sources) if isinstance(sources, Mapping) else None
         datasets = list(sources.values() if isinstance(sources, Mapping) else sources)

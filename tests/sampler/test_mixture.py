@@ -304,6 +304,9 @@ def test_a_dict_names_the_sources():
     plain = MixtureSampler([60, 40], weights=[0.25, 0.75], num_samples=40, seed=3)
     assert list(named) == list(plain)
     assert [stats.name for stats in named.drawn] == ["web", "code"]
+    of_array = MixtureSampler(np.array([60, 40]), weights=[0.25, 0.75], num_samples=40, seed=3)
+    plain.set_epoch(0)
+    assert list(of_array) == list(plain)
     named.weights = {"web": 1, "code": 0}
     assert named.weights == [1, 0]
     named.schedule([(10**6, {"web": 0, "code": 1})])
