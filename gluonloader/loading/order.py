@@ -54,10 +54,10 @@ class Order:
             expected = started.drawn
             if expected is None and epoch == self._pending and self.is_computed:
                 expected = _first_drawn(self._source.loaded_plan(computed_copy(self._sampler), epoch, self._seed))
-            if expected is None and started.new_batch_size:
+            if expected is None and started.moved and stateful_part(self._sampler) is None:
                 raise ValueError(
-                    f"epoch={epoch}: this epoch was resumed with another batch_size or other ranks, and nothing was "
-                    "drawn since then that could be compared; read a batch first"
+                    f"epoch={epoch}: this epoch was resumed, perhaps with another batch_size or other ranks, and "
+                    "nothing was drawn since then that could be compared; read a batch first"
                 )
             if expected is not None and _first_drawn(self._plan(epoch, started.number)) != expected:
                 raise ValueError(

@@ -44,6 +44,7 @@ class History:
             started.carried = known.carried
         if known is not None and known.new_batch_size and started.number >= known.number:
             started.new_batch_size = True
+        started.moved |= known is not None and known.moved and started.number == known.number
         if self._newest is not None and (self.first is None or self._newest is not self.first[1]):
             self._newest.snapshot = None  # it may be large
         if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
@@ -60,6 +61,7 @@ class History:
         changes, users_epochs = changes_of(batch_sampler), epochs_of(batch_sampler)
         started = Started(start.number, carried, changes, users_epochs, fields.get("snapshot"))
         started.new_batch_size = new_batch_size and start.number > 0
+        started.moved = started.new_batch_size or fields["skip"] != fields["batch"]
         history.add(fields["epoch"], started)
         return history
 

@@ -39,6 +39,7 @@ class Started:
     snapshot: Any = None  # the state of a stateful sampler before that batch
     drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
     new_batch_size: bool = False  # whether the batches before that batch had another size
+    moved: bool = False  # whether that batch comes first in a pass whose start was moved, as for another batch size
 
 
 class IndexPlan:
