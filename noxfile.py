@@ -44,8 +44,8 @@ RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
 VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
 QUICK = "not slow and not spawn and not kill"
 NEWEST = {
-    "3.14": "numpy_only",
-    "3.15": f"({QUICK}) or (numpy_only and spawn and not slow)",
+    "3.14": ["-m", "numpy_only"],
+    "3.15": ["-m", f"({QUICK}) or (numpy_only and spawn and not slow)", "--hypothesis-profile=quick"],
 }
 FREE = ["3.15t", "3.14t", "3.13t"]
 TORCH = "torch==2.13.0"
@@ -199,7 +199,7 @@ def newest(session: nox.Session) -> None:
         session.run(".ci/pythons", str(folder), *missing, external=True, silent=True)
     for version, tests in NEWEST.items():
         python = found[version] or str(folder / "usr" / "bin" / f"python{version}")
-        run_tests_with(session, python, ["numpy", *TEST], "-m", tests, "--hypothesis-profile=quick")
+        run_tests_with(session, python, ["numpy", *TEST], *tests)
 
 
 @nox.session

@@ -35,6 +35,19 @@ class Numbered:
         return np.full(500, index, np.int32)
 
 
+class Keys:
+    """Each sample is its key, which may also be a row of documents."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, key):
+        return key
+
+
 class Sleepless(Numbered):
     """Sample 1 touches a file, and no sample after sample 0 ever ends."""
 

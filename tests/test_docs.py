@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 CHATTY = ("trainers.md",)  # trainers print their progress, and warn of their own settings
-# What a process of Ray prints: rarely, one that is told to end fails in code of Ray ("bad optional access").
+# What processes of Ray print. Sometimes a process that has to end fails in Ray's own code ("bad optional access").
 OF_RAY = re.compile(r"^\x1b\[36m\(\w+ pid=.*\n", re.MULTILINE)
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

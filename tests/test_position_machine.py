@@ -26,17 +26,6 @@ SIZES = st.integers(1, 6)
 POLICIES = st.sampled_from(["repeat", "drop", "uneven"])
 
 
-class Keys:
-    def __init__(self, length):
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, key):
-        return key
-
-
 class Positions(RuleBasedStateMachine):
     """Loaders of all ranks, each with an iterator if the epoch has started.
 
@@ -76,7 +65,7 @@ class Positions(RuleBasedStateMachine):
             arguments = {**rest, **self.arguments(self.length), "batchify_fn": list, "seed": 5}
             arguments |= self.way.retrying(100) if self.way is FORK else {}
             ranks = Ranks(rank, self.count, self.policy)
-            self.loaders.append(self.way.loader(Keys(self.length), ranks=ranks, **arguments))
+            self.loaders.append(self.way.loader(range(self.length), ranks=ranks, **arguments))
         self.iterators = self.left = None
         self.loaded, self.fresh = False, True
 
@@ -168,7 +157,7 @@ class Positions(RuleBasedStateMachine):
     @precondition(lambda self: self.in_step and not self.left)
     @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES)
     def resume_elsewhere(self, count, size, policy):
-        """Other ranks, another batch size or another policy: the rest of the epoch is divided anew."""
+        """Other ranks, another batch size or another policy: the new ranks divide the rest of the epoch."""
         same = self.size is None or size * count == self.size * self.count
         state = merge_states(self.states())
         start = self.division.after(self.done)

@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import ANY, SERIAL, THREAD
+from samples import Keys
 
 from gluonloader import (
     BatchSampler,
@@ -21,14 +22,6 @@ from gluonloader import (
 from gluonloader.text import PackingSampler, TokenBatchSampler
 
 LENGTHS = np.random.default_rng(1).integers(1, 9, 40)
-
-
-class Keys:
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, key):
-        return key
 
 
 SAMPLERS = {
@@ -61,7 +54,7 @@ def rest_of(loader, iterator, epochs=2):
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_they_are_delivered_next(name, last_batch, way):
-    loader = way.loader(Keys(), 3, sampler=SAMPLERS[name](), last_batch=last_batch, batchify_fn=list)
+    loader = way.loader(Keys(40), 3, sampler=SAMPLERS[name](), last_batch=last_batch, batchify_fn=list)
     with loader:
         at_start = loader.upcoming(10)
         iterator = iter(loader)
@@ -75,7 +68,7 @@ def test_they_are_delivered_next(name, last_batch, way):
 def test_batches_of_a_batch_sampler():
     rollover = BatchSampler(RandomSampler(40, seed=2), 7, "rollover")
     for batches in (TokenBatchSampler(LENGTHS, 30, seed=1), rollover, [[3, 1], [2]]):
-        with DataLoader(Keys(), batch_sampler=batches, batchify_fn=list) as loader:
+        with DataLoader(Keys(40), batch_sampler=batches, batchify_fn=list) as loader:
             iterator = iter(loader)
             next(iterator)
             keys = loader.upcoming(9)
@@ -84,7 +77,7 @@ def test_batches_of_a_batch_sampler():
 
 def test_after_a_state_was_loaded_and_in_another_epoch():
     def make():
-        return SERIAL.loader(Keys(), 4, shuffle=True, batchify_fn=list)
+        return SERIAL.loader(Keys(40), 4, shuffle=True, batchify_fn=list)
 
     with make() as loader, make() as resumed:
         iterator = iter(loader)
@@ -104,7 +97,7 @@ def test_batches_that_were_delivered_out_of_order_are_left_out():
             assert key or released.wait(20)
             return key
 
-    with THREAD.loader(Slow(), 1, in_order=False, batchify_fn=list) as loader:
+    with THREAD.loader(Slow(40), 1, in_order=False, batchify_fn=list) as loader:
         iterator = iter(loader)
         got = delivered(islice(iterator, 5))
         assert 0 not in got
@@ -116,7 +109,7 @@ def test_batches_that_were_delivered_out_of_order_are_left_out():
 
 def test_new_weights_change_them():
     sampler = MixtureSampler([20, 20], [1, 0], num_samples=30, seed=1)
-    with SERIAL.loader(Keys(), 3, sampler=sampler, batchify_fn=list) as loader:
+    with SERIAL.loader(Keys(40), 3, sampler=sampler, batchify_fn=list) as loader:
         iterator = iter(loader)
         next(iterator)
         assert max(loader.upcoming(20)) < 20
@@ -130,7 +123,7 @@ def test_new_weights_change_them():
 @pytest.mark.parametrize("policy", ["repeat", "drop", "uneven"])
 def test_of_all_ranks(policy):
     def make(rank):
-        return SERIAL.loader(Keys(), 3, shuffle=True, ranks=Ranks(rank, 3, policy), batchify_fn=list)
+        return SERIAL.loader(Keys(40), 3, shuffle=True, ranks=Ranks(rank, 3, policy), batchify_fn=list)
 
     loaders = [make(rank) for rank in range(3)]
     iterators = [iter(loader) for loader in loaders]
@@ -150,7 +143,7 @@ def test_of_all_ranks(policy):
 
 
 def test_without_ranks_all_ranks_are_this_one():
-    with SERIAL.loader(Keys(), 3, shuffle=True) as loader:
+    with SERIAL.loader(Keys(40), 3, shuffle=True) as loader:
         assert loader.upcoming(50, all_ranks=True) == loader.upcoming(50)
 
 
@@ -162,7 +155,7 @@ def test_mistakes():
         def __len__(self):
             return 40
 
-    with SERIAL.loader(Keys(), 3, shuffle=True) as loader:
+    with SERIAL.loader(Keys(40), 3, shuffle=True) as loader:
         with pytest.raises(ValueError, match="count=0: must be a number of samples, an int >= 1"):
             loader.upcoming(0)
         with pytest.raises(ValueError, match="all_ranks='yes': must be True or False"):
@@ -172,10 +165,10 @@ def test_mistakes():
             ValueError, match="dataset: it is iterable, so what comes next is known only when it is read"
         ):
             loader.upcoming(3)
-    with SERIAL.loader(Keys(), 3, sampler=Own()) as loader:
+    with SERIAL.loader(Keys(40), 3, sampler=Own()) as loader:
         with pytest.raises(ValueError, match="sampler: this Own is your own, so what it yields next"):
             loader.upcoming(3)
-    with SERIAL.loader(Keys(), 3, shuffle=True, last_batch="rollover", ranks=Ranks(0, 3)) as loader:
+    with SERIAL.loader(Keys(40), 3, shuffle=True, last_batch="rollover", ranks=Ranks(0, 3)) as loader:
         list(loader)
         with pytest.raises(ValueError, match="the indices that the other ranks have carried over are not known here"):
             loader.upcoming(3, all_ranks=True)

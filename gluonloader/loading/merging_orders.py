@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..errors import bad_state
 from ..state import add_checksum, check_same, field, int_field, list_field
-from .plan.new_ranks import saved_share
+from .plan.new_ranks import batch_size_in, length_in, saved_share, start_of_rest
 
 State = Mapping[str, Any]
 
@@ -48,12 +48,6 @@ def merge_orders(states: Sequence[State]) -> dict[str, Any]:
     return add_checksum(merged)
 
 
-def _batch_size(state: State) -> int:
-    """How many keys of the order a batch has: 1 if the keys are batches."""
-    saved = state["sampler"]
-    return 1 if saved is _share(state) else int_field(saved, "batch_size", 1, "sampler.")
-
-
 def _share(state: State) -> State:
     saved = field(state, "sampler")
     share = saved_share(saved) if isinstance(saved, Mapping) else None
@@ -66,7 +60,7 @@ def _share(state: State) -> State:
 def _check_fits(state: State, rank: int, first: State) -> None:
     """Checks that a rank and rank 0 are at the same position of the same order."""
     different = next((name for name in _SHARED if field(state, name) != field(first, name)), None)
-    if different is None and _start_of_rest(state) != _start_of_rest(first):
+    if different is None and start_of_rest(state) != start_of_rest(first):
         different = "skip"
     if different is not None:
         right = f"rank {rank} has another {different} than rank 0, which has {different}={first[different]!r}"
@@ -84,21 +78,16 @@ def _order_of(state: State) -> State:
 def _has_finished(state: State, rank: int, first: State) -> bool:
     """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not."""
     share = _share(first)
-    start, length = int_field(share, "start", path="sampler."), _length_in(share)
+    start, length = int_field(share, "start", path="sampler."), length_in(share)
     batches = 0  # of an order without a length, a rank at the start of the next epoch has delivered all
     if length is not None:
-        keys, size = len(range(start + rank, length, int(share["num_shards"]))), _batch_size(first)
+        keys, size = len(range(start + rank, length, int(share["num_shards"]))), batch_size_in(first)
         keeps = first["sampler"].get("last_batch", "keep") == "keep"
         batches = -(-keys // size) if keeps else keys // size
     is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
     # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
     is_known = first["sampler"].get("last_batch") != "rollover" or first["epoch"] == 0
     return bool(is_at_start and is_known and batches <= int_field(first, "skip"))
-
-
-def _length_in(share: State) -> int | None:
-    """The length of the order that ranks divide; None if it is not known."""
-    return None if field(share, "length", "sampler.") is None else int_field(share, "length", path="sampler.")
 
 
 def _without_carried(first: State, others: Sequence[State]) -> dict[str, Any]:
@@ -113,15 +102,5 @@ def _without_carried(first: State, others: Sequence[State]) -> dict[str, Any]:
         right = "each rank still has samples of its own, carried over from the epoch before; "
         right += "save after the first batch of an epoch, or load into each rank its own state"
         raise bad_state("sampler.carried", saved["carried"], right)
-    share = {**_share(first), "start": _start_of_rest(first)}
+    share = {**_share(first), "start": start_of_rest(first)}
     return {**first, "skip": 0, "sampler": {**saved, "carried": [], "sampler": share}}
-
-
-def _start_of_rest(state: State) -> int:
-    """The offset in the order of all ranks of what no rank has delivered."""
-    share, saved = _share(state), state["sampler"]
-    start, ranks = (int_field(share, name, path="sampler.") for name in ("start", "num_shards"))
-    carried = 0 if saved is share else len(list_field(saved, "carried"))
-    start += max(int_field(state, "skip") * _batch_size(state) - carried, 0) * ranks
-    length = _length_in(share)
-    return start if length is None else min(start, length)

@@ -63,7 +63,7 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
     epoch: int = state["epoch"]
     with epochs.lock:
         copies = _of_ranks(computed_copy(source.sampler), all_ranks)
-    if len(copies) > 1 and _carries(state["sampler"]):
+    if len(copies) > 1 and state["sampler"].get("carried"):
         raise ValueError(
             "all_ranks=True: with last_batch='rollover', the indices that the other ranks have carried over are not "
             "known here; call the method at the start of the first epoch, or use another last_batch"
@@ -96,10 +96,6 @@ def _of_ranks(batches: Any, all_ranks: bool) -> list[Any]:
             if isinstance(part, ShardedSampler):
                 part.index = index
     return copies
-
-
-def _carries(pass_state: Any) -> bool:
-    return bool(pass_state.get("carried")) if isinstance(pass_state, dict) else False
 
 
 def _tasks(plan: IndexPlan) -> Iterator[Task]:

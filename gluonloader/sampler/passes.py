@@ -112,9 +112,10 @@ class Pass(Iterator[Any]):
         unused = self._keys[self._used :]
         start, first = self._start + self._used, self._start + len(self._keys)
         stop = min(max(start + count, first + self._read_ahead), self._length)
+        more = unused[:0]
         if first < stop:
             change_from(self._order, first)
-        more = as_keys(self._order[first:stop]) if first < stop else unused[:0]
+            more = as_keys(self._order[first:stop])
         self._keys = join_keys(unused, more) if len(unused) else more
         self._start, self._used, self._listed = start, 0, None
 

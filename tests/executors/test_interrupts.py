@@ -362,7 +362,7 @@ def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [THREAD, FORK, FORKSERVER], ids=str)
 def test_an_interrupted_constructor_leaves_nothing(way):
-    for signalled in at_every_point(7 if way.quick else 41):  # each one starts new interpreters
+    for signalled in at_every_point(7):
         try:
             with signalled:
                 way.loader(Samples(), 4)

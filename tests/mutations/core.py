@@ -426,8 +426,8 @@ MUTATIONS = [
     Mutation(
         "the rest of an order starts at the same place for any number of ranks",
         "loading/plan/new_ranks.py",
-        '    start = int_field(inner, "start", path=_PATH) + int_field(state, "skip") * size * ranks\n',
-        '    start = int_field(inner, "start", path=_PATH) + int_field(state, "skip") * size\n',
+        '    start = int_field(share, "start", path=_PATH) + keys * ranks\n',
+        '    start = int_field(share, "start", path=_PATH) + keys\n',
     ),
     Mutation(
         "the state that a rank has loaded stays that of the rank that has saved it",
@@ -438,7 +438,7 @@ MUTATIONS = [
     Mutation(
         "ranks at different places are merged",
         "loading/merging_orders.py",
-        "    if different is None and _start_of_rest(state) != _start_of_rest(first):\n",
+        "    if different is None and start_of_rest(state) != start_of_rest(first):\n",
         "    if different is None and False:\n",
     ),
     Mutation(

@@ -16,6 +16,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import SERIAL, THREAD
+from samples import Keys
 
 from gluonloader import MixtureSampler, Ranks, merge_states
 from gluonloader.text import PackingSampler, TokenBatchSampler
@@ -25,16 +26,6 @@ DRAWN = 600  # documents of an epoch, so that no source is read twice
 PROGRAMS = int(os.environ.get("GLUONLOADER_RESUMES", "200")) // 10
 WEIGHTS = ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 2, 3])
 ROUND = 12  # batches; a multiple of all numbers of ranks, so that as many are delivered however many ranks there are
-
-
-class Keys:
-    """A dataset that returns its keys."""
-
-    def __len__(self):
-        return sum(SIZES)
-
-    def __getitem__(self, key):
-        return key
 
 
 @dataclass(frozen=True)
@@ -89,9 +80,9 @@ class Program:
         mixture = MixtureSampler(sources, [3, 2, 1], unit="tokens", num_samples=DRAWN, samplers=orders, seed=0)
         if self.kind == "batches":
             batches = TokenBatchSampler(LENGTHS, 120, mixture, window=self.window, seed=1)
-            return self.way.loader(Keys(), batch_sampler=batches, batchify_fn=list, ranks=ranks)
+            return self.way.loader(Keys(sum(SIZES)), batch_sampler=batches, batchify_fn=list, ranks=ranks)
         rows = PackingSampler(LENGTHS, 64, mixture, method=self.kind, window=self.window, seed=1)
-        return self.way.loader(Keys(), 1, sampler=rows, batchify_fn=list, ranks=ranks)
+        return self.way.loader(Keys(sum(SIZES)), 1, sampler=rows, batchify_fn=list, ranks=ranks)
 
     def started(self):
         self.iterators = self.iterators or [iter(loader) for loader in self.loaders]

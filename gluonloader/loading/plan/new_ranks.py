@@ -15,7 +15,7 @@ from ...errors import bad_state
 from ...sampler.base import BatchSampler
 from ...sampler.passes import length_of
 from ...sampler.sharded import ShardedSampler
-from ...state import field, int_field
+from ...state import field, int_field, list_field
 
 _PATH = "sampler."
 _SHARE = ShardedSampler.__name__
@@ -51,19 +51,33 @@ def with_our_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str,
     ours = {"num_shards": share.num_shards, "index": share.index}
     if all(inner.get(name) == value for name, value in ours.items()):
         return state
-    if inner is saved:
-        return {**state, "skip": 0, "sampler": {**saved, **ours, "start": _start_after(share, state, inner, 1)}}
-    if saved.get("kind") != type(batch_sampler).__name__ or field(saved, "carried", _PATH):
+    if inner is not saved and (saved.get("kind") != type(batch_sampler).__name__ or field(saved, "carried", _PATH)):
         return state  # `check` refuses it
-    start = _start_after(share, state, inner, int_field(saved, "batch_size", 1, _PATH))
-    return {**state, "skip": 0, "sampler": {**saved, "sampler": {**inner, **ours, "start": start}}}
+    moved = {**inner, **ours, "start": start_of_rest(state)}
+    return {**state, "skip": 0, "sampler": moved if inner is saved else {**saved, "sampler": moved}}
 
 
-def _start_after(share: Any, state: Mapping[str, Any], inner: Mapping[str, Any], size: int) -> int:
-    """Where the rest of the order starts, by the state of a share; `size`: the keys in a batch."""
-    ranks, length = int_field(inner, "num_shards", 1, _PATH), length_of(share.sampler)
-    start = int_field(inner, "start", path=_PATH) + int_field(state, "skip") * size * ranks
+def start_of_rest(state: Mapping[str, Any]) -> int:
+    """Where the rest of the order that ranks divide starts: before it, each rank has delivered as much as this one."""
+    saved = state["sampler"]
+    share = saved_share(saved)
+    assert share is not None, "one of several ranks has saved it"
+    ranks, length = int_field(share, "num_shards", 1, _PATH), length_in(share)
+    carried = 0 if saved is share else len(list_field(saved, "carried"))
+    keys = max(int_field(state, "skip") * batch_size_in(state) - carried, 0)
+    start = int_field(share, "start", path=_PATH) + keys * ranks
     return start if length is None else min(start, length)
+
+
+def batch_size_in(state: Mapping[str, Any]) -> int:
+    """How many keys of the order a batch has: 1 if the keys are batches."""
+    saved = state["sampler"]
+    return 1 if saved is saved_share(saved) else int_field(saved, "batch_size", 1, _PATH)
+
+
+def length_in(share: Mapping[str, Any]) -> int | None:
+    """The length of the order that ranks divide; None if it is not known."""
+    return None if field(share, "length", _PATH) is None else int_field(share, "length", path=_PATH)
 
 
 def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -82,8 +96,7 @@ def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, 
         raise bad_state(_PATH + "kind", saved.get("kind"), right)
     if field(saved, "carried", _PATH):
         raise bad_state(_PATH + "carried", saved["carried"], right)
-    start = _start_after(batch_sampler, state, inner, int_field(saved, "batch_size", 1, _PATH))
-    mapped = {**saved, "start": start, "sampler": field(inner, "sampler", _PATH)}
+    mapped = {**saved, "start": start_of_rest(state), "sampler": field(inner, "sampler", _PATH)}
     return {**state, "skip": 0, "sampler": mapped}
 
 
