@@ -11,6 +11,7 @@ have allocated during a call.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import time
@@ -31,6 +32,8 @@ from gluonloader import (
     ShardedSampler,
     merge_states,
 )
+from gluonloader.loading.plan import Start
+from gluonloader.loading.plan.position import OrderPass, fit, load
 
 from .report import machine
 
@@ -299,22 +302,19 @@ def _check_once(samples: int, elastic: Sequence[int]) -> str:
     """Reads an epoch with changing numbers of ranks: a third of the rest with each, and all of it with the last."""
     counts, size = np.zeros(samples, np.int64), 10
     state: str | None = None
-    drawn = 0
     for ranks in elastic:
         left, first = samples - int(counts.sum()), ""
         batches = None if ranks == elastic[-1] else max(1, left // 3 // ranks // size)
         for index in range(ranks):
             # The stored order would be drawn again for each simulated rank.
             sampler = BatchSampler(_share(samples, ranks, index, method="bijection"), size)
-            if state is not None:
-                sampler.load_pass_state(json.loads(state), drawn)
-            if index == 0:
-                first = json.dumps(sampler.pass_state())
-            count = len(sampler) if batches is None else batches
-            run = sampler.begin()
-            for _ in range(count):
-                np.add.at(counts, run.cut(), 1)
-        state, drawn = first, batches or 0
+            start = Start() if state is None else load(sampler, fit(sampler, json.loads(state), False))
+            run = OrderPass(sampler, start)
+            for keys in itertools.islice(run.batches, batches):
+                np.add.at(counts, keys, 1)
+            number = start.number + (batches or 0)
+            first = first or json.dumps({"batch": number, "ahead": [], **run.state(number)})
+        state = first
     assert (counts == 1).all(), f"{(counts != 1).sum()} indices did not come once"
     return (
         f"{_then(elastic)} read {samples:,} indices with a `ShardedSampler`: each index comes exactly once. Each time, "

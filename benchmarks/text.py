@@ -26,7 +26,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gluonloader import ArrayDataset, BatchSampler, DataLoader, MixtureSampler, RandomSampler
+from gluonloader import ArrayDataset, DataLoader, MixtureSampler, RandomSampler
+from gluonloader.sampler.base import order_of
+from gluonloader.sampler.saved import loading_order, saved_order
 from gluonloader.text import PackedDataset, PackedStream, PackingSampler, PackRows, TokenBatchSampler, TokenDataset
 
 from .report import machine
@@ -215,16 +217,16 @@ def _measure_many() -> None:
     next(iter(sampler))
     print(f"first row, wall\t{(time.perf_counter() - start) * 1e3:.0f} ms")
     print(f"private memory\t{_private_mb() - before:.0f} MB")
-    state = sampler.refreshed({**sampler.pass_state(), "epoch": 0}, 0)
+    state = saved_order(sampler, 0, order_of(sampler, 0))
     print(f"state\t{len(json.dumps(state))} bytes")
     middle = _MANY // 8192 * 1024, _MANY // 8192  # rows before a window in the middle, and the window
     state["checkpoint"] = [middle[1], middle[0]]
     start = time.perf_counter()
     resumed = PackingSampler(lengths, _SIZE, seed=0)
-    resumed.load_pass_state(state, middle[0] + 1)
-    batches = BatchSampler(resumed, 1).begin()
-    batches.skip(middle[0] + 1)
-    next(batches)
+    loading_order(resumed, state)()
+    order = order_of(resumed, 0)
+    assert order is not None
+    order[middle[0] + 1 : middle[0] + 2]
     print(f"resume in the middle, wall\t{(time.perf_counter() - start) * 1e3:.0f} ms")
 
 

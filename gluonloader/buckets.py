@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import index
 from typing import Any
 
@@ -22,7 +22,7 @@ from .checks import check_flags, check_int
 from .describe import call, counted, short_repr
 from .errors import bad_argument
 from .sampler.base import OrderedSampler, SeededSampler, check_ints
-from .sampler.passes import Computed, Integers, Sliceable
+from .sampler.passes import Computed, Integers, Order, lazily
 from .sampler.saved import digest
 
 __all__ = [
@@ -184,12 +184,15 @@ class FixedBucketSampler(SeededSampler):
             for start in range(0, len(self._buckets[number]), self._sizes[number])
         ]
         cut = [*self._sizes, *map(len, self._buckets)]
-        self._state_fields = {"shuffle": self._shuffle, "buckets": digest(np.array(cut))}
+        self._identity = {"shuffle": self._shuffle, "buckets": digest(np.array(cut))}
 
-    def _order(self) -> Sliceable:
+    def order(self, epoch: int) -> Order:
+        return lazily(partial(self._batches, self.epoch_seed(epoch)))
+
+    def _batches(self, seed: int) -> Order:
         buckets, sizes, starts = self._buckets, self._sizes, self._starts
         if self._shuffle:
-            rng = np.random.default_rng(self.next_pass_seed())
+            rng = np.random.default_rng(seed)
             buckets = [rng.permutation(bucket) for bucket in buckets]
             starts = rng.permutation(np.array(starts)).tolist()
         return Computed(lambda part: [buckets[i][start : start + sizes[i]].tolist() for i, start in starts[part]])
@@ -246,10 +249,13 @@ class SortedBucketSampler(SeededSampler):
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
         about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(sort_keys)}
-        self._state_fields = {**about, "shuffle": self._shuffle}
+        self._identity = {**about, "shuffle": self._shuffle}
 
-    def _order(self) -> Sliceable:
-        rng = np.random.default_rng(self.next_pass_seed()) if self._shuffle else None
+    def order(self, epoch: int) -> Order:
+        return lazily(partial(self._batches, self.epoch_seed(epoch)))
+
+    def _batches(self, seed: int) -> Order:
+        rng = np.random.default_rng(seed) if self._shuffle else None
         order = np.arange(len(self._keys)) if rng is None else rng.permutation(len(self._keys))
         batches: list[tuple[int, int]] = []
         for bucket in range(0, len(order), self._bucket):

@@ -7,14 +7,14 @@ from .bridges.bridge import Bridge, BridgeIterator
 from .iterator import LoaderIterator
 from .memory.budget import MemoryStats
 from .sampler.mixture import SourceStats
-from .sampler.packing import PackingStats
-from .sampler.token_batches import TokenBatchStats
 from .segments import PackedRow, Segments
 from .serving.client import ServedIterator, ServedLoader
 from .serving.server import Server
 from .serving.stats import ConsumerStats, ServerStats
 from .statistics.stats import EpochStats, LoaderStats
 from .statistics.trace import Trace
+from .text.packing import PackingStats
+from .text.token_batches import TokenBatchStats
 from .tools.tuning.trial import Trial
 from .tools.tuning.tuner import Tuning
 from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo

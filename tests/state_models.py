@@ -29,20 +29,20 @@ def weights_in(value, given):
     return np.frombuffer(zlib.decompress(base64.b64decode(value["zlib"])), "<f8")
 
 
-def cut(state, keys, carried):
-    """The batches of a `BatchSampler` whose state this is."""
-    keys, size = [*carried, *keys], state["batch_size"]
+def cut(batch_sampler, keys, carried):
+    """The batches of a `BatchSampler` from these keys on."""
+    keys, size = [*carried, *keys], batch_sampler.batch_size
     batches = [keys[start : start + size] for start in range(0, len(keys), size)]
-    if batches and len(batches[-1]) < size and state["last_batch"] != "keep":
+    if batches and len(batches[-1]) < size and batch_sampler.last_batch != "keep":
         batches.pop()
     return batches
 
 
 def of_indices(state, batches, seed=None, most=40):
-    """The rest of an epoch whose pass has these batches."""
-    rest, offset = [], state["batch"] - state["skip"]
-    for number, keys in enumerate(batches, offset):
-        if number >= state["batch"] and not is_ahead(state, number) and len(rest) < most:
+    """The rest of an epoch that has these batches from the position on."""
+    rest = []
+    for number, keys in enumerate(batches, state["batch"]):
+        if not is_ahead(state, number) and len(rest) < most:
             rest.append((number, list(keys), drawn(state["seed"] if seed is None else seed, state["epoch"], number)))
     return rest
 

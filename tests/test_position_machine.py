@@ -32,7 +32,6 @@ class Positions(RuleBasedStateMachine):
     epoch, start, number    of the position where the loaders were made or have loaded: `number` batches of each rank
                             came before the offset `start`
     done                    how many batches each rank has delivered since then
-    used                    whether a state was loaded in the middle of the epoch, after what was carried over into it
     left                    these of an epoch that was left, until the next one starts: a state is still in that epoch
     loaded                  whether a state was loaded, and no epoch has started since then
     fresh                   whether nothing was read since these loaders were made
@@ -72,7 +71,6 @@ class Positions(RuleBasedStateMachine):
     def at(self, epoch, start, number, carried):
         """Sets the model to a position where an epoch starts or goes on."""
         self.epoch, self.number, self.done = epoch, number, 0
-        self.used = number > 0
         order = self.order_of(self.length, epoch)
         self.division = Division(order, start, self.count, self.policy, self.size, self.last_batch, carried)
 
@@ -110,11 +108,10 @@ class Positions(RuleBasedStateMachine):
     @precondition(lambda self: self.iterators and not self.some_have_finished and self.name != "stateful")
     @rule()
     def leave(self):
-        """Leaves the epoch; the next one starts with what was carried over into this one, unless a state was loaded."""
-        carried = [[] for _ in range(self.count)] if self.used else self.division.carried_in
+        """Leaves the epoch; the next one starts with what was carried over into this one."""
         self.iterators = None
-        self.left = self.epoch, self.number, self.done, self.division, self.used
-        self.at(self.epoch + 1, 0, 0, carried)
+        self.left = self.epoch, self.number, self.done, self.division
+        self.at(self.epoch + 1, 0, 0, self.division.carried_in)
 
     @precondition(lambda self: self.iterators is not None and self.name in KNOWN)
     @rule()
@@ -133,7 +130,7 @@ class Positions(RuleBasedStateMachine):
 
     def states(self):
         if self.left:  # the newest epoch is the one that was left
-            self.epoch, self.number, self.done, self.division, self.used = self.left
+            self.epoch, self.number, self.done, self.division = self.left
             self.left = None
         return json.loads(json.dumps([loader.state_dict() for loader in self.loaders]))
 
@@ -146,7 +143,7 @@ class Positions(RuleBasedStateMachine):
         self.open()
         for loader, state in zip(self.loaders, states, strict=True):
             loader.load_state_dict(state)
-        self.used, self.loaded = self.used or self.done > 0, True
+        self.loaded = True
 
     @property
     def in_step(self):
@@ -179,10 +176,8 @@ class Positions(RuleBasedStateMachine):
             loader.set_epoch(epoch)
         if epoch == self.epoch and self.loaded and not self.left:
             return  # a loaded position in this epoch stays
-        used = self.left[-1] if self.left else self.used
-        carried = None if used else self.division.carried_in
         self.left, self.jumped = None, True
-        self.at(epoch, 0, 0, carried or [[] for _ in range(self.count)])
+        self.at(epoch, 0, 0, self.division.carried_in)
 
     # -- questions, which change nothing ------------------------------------------------------------------------------
 

@@ -348,7 +348,7 @@ def test_ranks_that_have_delivered_as_many_batches_from_different_places_are_not
         next(iter(loader))
     others = [loader.state_dict() for loader in resumed]
     assert [state["batch"] for state in (*states, *others)] == [2, 2, 2, 2]
-    with pytest.raises(ValueError, match="rank 1 has another skip than rank 0"):
+    with pytest.raises(ValueError, match="rank 1 has another offset than rank 0"):
         merge_states([states[0], others[1]])
     assert merge_states(others)
 
@@ -396,20 +396,38 @@ def test_the_number_of_samples_of_all_ranks_may_stay_with_another_batch_size(ste
         run(loaders(3, size=3, shuffle=True), None, merge_states(states))
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"batch_sampler": [[index] for index in range(20)]}, r"pass ranks=\(0, 1\) to continue in a single process"),
-        ({"sampler": Counting(20)}, r"pass ranks=\(0, 1\) to continue in a single process"),
-    ],
-)
+BATCH_SAMPLERS = {
+    "lists": lambda: [[index, index + 1] for index in range(0, 20, 2)],
+    "ours": lambda: BatchSampler(RandomSampler(20, seed=2), 2),
+    "buckets": lambda: FixedBucketSampler(range(20), 2, shuffle=True, seed=2),
+}
+
+
+@pytest.mark.parametrize("make", BATCH_SAMPLERS.values(), ids=BATCH_SAMPLERS)
+@pytest.mark.parametrize(("before", "after"), [(2, None), (None, 2), (None, 3), (3, None)])
+def test_batches_continue_with_ranks_that_were_saved_without_and_the_other_way(make, before, after):
+    def made(count):
+        ranks = [{"ranks": Ranks(index, count, "uneven")} for index in range(count)] if count else [{}]
+        return [DataLoader(range(20), batch_sampler=make(), batchify_fn=list, seed=0, **which) for which in ranks]
+
+    def read(ranks, steps, state=None):
+        for loader in ranks:
+            if state is not None:
+                loader.load_state_dict(state)
+            yield from (key for batch in islice(loader, steps) for key in batch)
+
+    ranks = made(before)
+    first = list(read(ranks, 2))
+    rest = list(read(made(after), None, json.dumps(ranks[0].state_dict())))
+    assert sorted(first + rest) == list(range(20))
+
+
 @UNCOMPARED
-def test_positions_that_need_ranks_in_a_single_process(options, text):
-    state = run(loaders(2, **options), 2)[1][0]
-    sizes = {} if "batch_sampler" in options else {"batch_size": 2}
-    with pytest.raises(ValueError, match=text):
-        DataLoader(range(20), seed=0, **sizes, **options).load_state_dict(state)
-    loaders(1, **options)[0].load_state_dict(state)
+def test_a_position_of_ranks_with_a_stateful_sampler_needs_ranks_in_a_single_process():
+    state = run(loaders(2, sampler=Counting(20)), 2)[1][0]
+    with pytest.raises(ValueError, match=r"ranks=2: .*pass ranks=\(0, 1\) to continue in a single process"):
+        DataLoader(range(20), 2, sampler=Counting(20), seed=0).load_state_dict(state)
+    loaders(1, sampler=Counting(20))[0].load_state_dict(state)
 
 
 @UNCOMPARED
@@ -442,7 +460,7 @@ def test_a_sampler_without_epochs_restarts_with_a_warning():
         (lambda states: [states[0], run(loaders(2, shuffle=True), 2)[1][1]], "rank 1 has another batch than rank 0"),
         (lambda states: [states[0], run(loaders(2, shuffle=True, seed=3), 1)[1][1]], "another seed than rank 0"),
         (lambda states: [states[0], run(loaders(2), 1)[1][1]], "divide different orders"),
-        (lambda states: [states[0], run(loaders(3, shuffle=True), 1)[1][1]], "num_shards"),
+        (lambda states: [states[0], run(loaders(3, shuffle=True), 1)[1][1]], "ranks=3: another rank has ranks=2"),
         (lambda states: [states[0], DataLoader(range(20), 2).state_dict()], "saved by a loader without `ranks`"),
         (lambda states: [states[0], DataLoader(IterableDataset(range(9)), 2).state_dict()], "sampler"),
         (lambda states: [states[0], {**states[1], "batch": 0}], "check"),
@@ -472,7 +490,7 @@ def test_batches_that_came_out_of_order_are_not_merged(tmp_path):
     other = DataLoader(FirstWaits(), 2, seed=0, ranks=(1, 2))
     with pytest.raises(ValueError, match="batches came out of order; save the states of all ranks"):
         merge_states([state, run([other], 1)[1][0]])
-    with pytest.raises(ValueError, match="pass ranks="):
+    with pytest.raises(ValueError, match="rank 0 of 2 delivered these batches out of order, but this is rank 0 of 1"):
         DataLoader(FirstWaits(), 2, seed=0).load_state_dict(state)
 
 

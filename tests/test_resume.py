@@ -258,7 +258,7 @@ def test_a_changed_field_is_refused_and_named(path, wrong):
 
 def test_a_changed_field_with_a_plausible_value_is_refused():
     state = state_in_mid_epoch()
-    for path, value in ((("batch",), 2), (("epoch",), 5), (("sampler", "carried"), [4, 5])):
+    for path, value in ((("batch",), 2), (("epoch",), 5), (("carried",), [4, 5])):
         changed = json.loads(json.dumps(state))
         within = changed
         for key in path[:-1]:
@@ -490,7 +490,7 @@ def test_a_pickled_loader_that_is_never_used_starts_nothing(no_leaks):
 def test_batch_sampler_state_is_checked_by_kind():
     ours = DataLoader(range(6), batch_sampler=BatchSampler(range(6), 2))
     state = ours.state_dict()
-    with pytest.raises(ValueError, match=r"state: sampler\.kind='BatchSampler'"):
+    with pytest.raises(ValueError, match=r"state: sampler\.kind='range': this sampler has kind='list'"):
         DataLoader(range(6), batch_sampler=[[0], [1]]).load_state_dict(state)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -20,8 +20,9 @@ from ..errors import bad_argument, warn
 from ..indices import as_list
 from ..randomness import PreservedGenerators
 from ..ranks import Policy, Ranks, rank_and_size
-from ..sampler.base import BatchSampler
-from ..sampler.copies import chain_of, computed_copy, is_computed, unseeded, users_copy
+from ..sampler.base import BatchSampler, epoch_of, is_computed, order_of
+from ..sampler.copies import chain_of, unseeded, users_copy
+from ..sampler.passes import as_keys
 from ..sampler.sharded import ShardedSampler, rank_of
 from ..segments import PackedRow
 from .random_order import draws_unseeded
@@ -137,8 +138,9 @@ class Comparison:
 
     def _first(self) -> list[Any]:
         """The first keys or batches, from a copy of the order."""
-        if is_computed(self._order):
-            return list(islice(computed_copy(self._order), _COMPARED))
+        order = order_of(self._order, epoch_of(self._order))
+        if order is not None:
+            return as_list(as_keys(order[0:_COMPARED]))
         with PreservedGenerators():
             return list(islice(users_copy(self._order, self._dataset), _COMPARED))
 

@@ -15,7 +15,7 @@ from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..randomness import postponed
-from ..sampler.base import keep_pass
+from ..sampler.base import keep_epochs
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, seed_field
 from .epoch import Delivery, Epoch
 from .lengths import LengthCheck
@@ -151,7 +151,7 @@ class Epochs:
     def _next_plan(self) -> Plan:
         if self._next.restore is not None:
             self._next.restore()
-        self._next = replace(self._next, restore=keep_pass(self.source.sampler))
+        self._next = replace(self._next, restore=keep_epochs(self.source.sampler))
         plan = self.source.plan(self._next.number, self.workers.job.seed, self._next.loaded)
         plan.errors.limit = self.workers.job.reading.max_errors
         return plan
@@ -268,7 +268,8 @@ class Epochs:
         fields = parse_state(state)
         fitting = self.fit(fields, new_batch_size)
         job = self.workers.job_with(fields["seed"])
-        set_generators = self.source.load(fitting, partial(self._load_dataset, fields), fitting is not fields)
+        has_new = any(fields.get(name) != fitting.get(name) for name in ("batch_size", "ranks"))
+        set_generators = self.source.load(fitting, partial(self._load_dataset, fields), has_new)
         number = fields["epoch"]
         self._next = Next(number, loaded=fitting, loaded_number=number, set_generators=set_generators)
         self.any_started = True

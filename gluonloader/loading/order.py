@@ -1,6 +1,6 @@
-"""Draws the indices of any batch from copies of the samplers; see NOTE [replay] in replay.py.
+"""Draws the indices of any batch; see NOTE [replay] in replay.py.
 
-samplers of gluonloader     the order of the epoch is computed, and so are the indices that were carried over to it
+samplers of gluonloader     `order(epoch)` is read, and so are the indices that were carried over to that epoch
 samplers with state_dict    a copy starts at the first known state, and draws all epochs from there
 any other sampler           a copy draws the epoch, more than once: the order has to be the same each time
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from ..sampler.base import BatchSampler, iterate
-from ..sampler.copies import changes_of, computed_copy, is_computed, last_keys, repeats, users_copy
+from ..indices import as_list
+from ..sampler.base import BatchSampler, epoch_of, is_computed, iterate, order_of
+from ..sampler.copies import changes_of, repeats, users_copy
 from ..sampler.epochs import set_epoch
-from ..sampler.passes import BatchPass
+from ..sampler.passes import BatchPass, as_keys
 from .plan import IndexPlan, Start
-from .plan.sampler_state import drop_carried, restore, stateful_part
+from .plan.position import restore, stateful_part
 from .sources import IndexSource
 
 _AGAIN = "make a new loader with new samplers, as they were before that epoch, and call the method there"
@@ -53,11 +54,11 @@ class Order:
                 )
             expected = started.drawn
             if expected is None and epoch == self._pending and self.is_computed:
-                expected = _first_drawn(self._source.loaded_plan(computed_copy(self._sampler), epoch, self._seed))
-            if expected is None and started.moved and stateful_part(self._sampler) is None:
+                expected = _first_drawn(self._source.loaded_plan(epoch, self._seed))
+            if expected is None and started.new_batch_size and stateful_part(self._sampler) is None:
                 raise ValueError(
-                    f"epoch={epoch}: this epoch was resumed, perhaps with another batch_size or other ranks, and "
-                    "nothing was drawn since then that could be compared; read a batch first"
+                    f"epoch={epoch}: this epoch was resumed with another batch_size or other ranks, and nothing was "
+                    "drawn since then that could be compared; read a batch first"
                 )
             if expected is not None and _first_drawn(self._plan(epoch, started.number)) != expected:
                 raise ValueError(
@@ -77,19 +78,30 @@ class Order:
             raise ValueError(f"epoch={epoch}: the weights of the {self._name} were changed after it started; {_AGAIN}")
 
     def _plan(self, epoch: int, batch: int) -> IndexPlan:
+        if self.is_computed:
+            carried = self._carried_over(epoch)
+            return IndexPlan(self._sampler, epoch, self._seed, Start(batch, batch), self._order_epoch(epoch), carried)
         batches, skipped = self._batches_of(epoch), 0
-        if stateful_part(self._sampler) is not None and not self.is_computed:
+        if stateful_part(self._sampler) is not None:
             skipped = self._walk(batches, epoch, batch)
         return IndexPlan(batches, epoch, self._seed, Start(batch, batch - skipped))
 
+    def _order_epoch(self, epoch: int) -> int:
+        """The epoch of a computed sampler in an epoch of the loader.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        of_next = epoch_of(self._sampler, self._number)
+        if of_next + epoch < self._number:
+            raise ValueError(
+                f"the next epoch of this {self._name} is {of_next}, but the loader has started more epochs; the "
+                f"{self._name} was changed outside of the loader, so make a new loader with a new {self._name}"
+            )
+        return of_next + epoch - self._number
+
     def _batches_of(self, epoch: int) -> Any:
-        """A copy of the batch sampler whose next pass is that of the epoch, except if it is stateful."""
-        if self.is_computed:
-            shift = epoch - self._number
-            batches = computed_copy(self._sampler, shift)
-            if isinstance(batches, BatchSampler) and batches.last_batch == "rollover":
-                batches.carried = self._carried_over(batches, epoch, shift)
-            return batches
+        """A copy of a user's batch sampler whose next pass is that of the epoch, except if it is stateful."""
         batches = self._copy()
         if stateful_part(batches) is not None:
             return batches
@@ -121,8 +133,11 @@ class Order:
             right = "so its order cannot be drawn again; let copy.deepcopy() copy it, or use a sampler of gluonloader"
             raise ValueError(f"sampler: this {self._name} cannot be copied ({error}), {right}") from error
 
-    def _carried_over(self, batches: BatchSampler, epoch: int, shift: int) -> list[Any]:
+    def _carried_over(self, epoch: int) -> list[Any]:
         """The indices that earlier epochs carry over to an epoch: the last ones, by the lengths of the epochs."""
+        batches = self._sampler
+        if not isinstance(batches, BatchSampler) or batches.last_batch != "rollover":
+            return []
         start, carried = self._history.carried_before(epoch)
         if start == epoch:
             return carried
@@ -132,10 +147,11 @@ class Order:
         missing = (len(carried) + (epoch - start) * length) % batches.batch_size
         found: list[Any] = []
         while missing and start < epoch:
-            epoch, shift = epoch - 1, shift - 1
-            sampler = computed_copy(self._sampler.sampler, shift)
-            count = min(missing, length)
-            found, missing = last_keys(sampler, count) + found, missing - count
+            epoch -= 1
+            order, first = order_of(batches.sampler, self._order_epoch(epoch)), max(length - missing, 0)
+            assert order is not None, "it is computed"
+            found = as_list(as_keys(order[first:length])) + found
+            missing -= length - first
         return carried[len(carried) - missing :] + found
 
     def _walk(self, batches: Any, epoch: int, batch: int) -> int:
@@ -147,8 +163,7 @@ class Order:
             if started.snapshot is not None:  # otherwise nothing was drawn yet
                 restore(stateful_part(batches), started.snapshot)
         if isinstance(batches, BatchSampler):
-            batches.carried = list(carried)
-            drop_carried(batches, number)
+            batches.carried = [] if number else list(carried)
         if (epoch, batch) < (first, number):
             raise ValueError(
                 f"epoch={epoch}, batch={batch}: this {self._name} continues from epoch to epoch, and its state is "

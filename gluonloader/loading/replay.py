@@ -25,7 +25,8 @@ from ..checks import check_flags, check_int
 from ..errors import bad_argument
 from ..indices import as_list
 from ..randomness import PreservedGenerators
-from ..sampler.copies import chain_of, computed_copy, is_computed, unseeded
+from ..sampler.base import BatchSampler, is_computed
+from ..sampler.copies import unseeded
 from ..sampler.epochs import set_epoch
 from ..sampler.sharded import ShardedSampler
 from ..work.maker import BatchMaker
@@ -34,7 +35,7 @@ from ..work.tolerance import Tolerated
 from . import reading_again
 from .epochs import Epochs
 from .order import Order
-from .plan import IndexPlan, Start, sampler_state
+from .plan import IndexPlan, Start, position
 from .sources import IndexSource, ShardSource
 
 
@@ -61,16 +62,21 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
         raise ValueError(f"sampler: this {name} is your own, {right}")
     state = epochs.state()
     epoch: int = state["epoch"]
-    with epochs.lock:
-        copies = _of_ranks(computed_copy(source.sampler), all_ranks)
-    if len(copies) > 1 and state["sampler"].get("carried"):
+    copies = _of_ranks(source.sampler, all_ranks)
+    if len(copies) > 1 and state["carried"]:
         raise ValueError(
             "all_ranks=True: with last_batch='rollover', the indices that the other ranks have carried over are not "
             "known here; call the method at the start of the first epoch, or use another last_batch"
         )
-    plans = [IndexPlan(batches, epoch, seed, sampler_state.load(batches, state)) for batches in copies]
+    order_epoch = state["sampler"].get("epoch", 0)
+    starts = [position.start_at(batches, state) for batches in copies]
+    carried: list[Any] = [state["carried"] for _ in copies]
     found: list[Any] = []
     while True:
+        plans = [
+            IndexPlan(batches, epoch, seed, start, order_epoch, first)
+            for batches, start, first in zip(copies, starts, carried, strict=True)
+        ]
         before = len(found)
         for tasks in zip_longest(*map(_tasks, plans)):
             for task in tasks:
@@ -79,23 +85,19 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
                 return found[:count]
         if len(found) == before and epoch > state["epoch"]:  # an epoch without batches
             return found
-        epoch += 1
-        for plan in plans:
-            plan.carry_over()
-        plans = [IndexPlan(batches, epoch, seed, Start()) for batches in copies]
+        epoch, order_epoch = epoch + 1, order_epoch + 1
+        starts, carried = [Start()] * len(copies), [plan.left_over for plan in plans]
 
 
 def _of_ranks(batches: Any, all_ranks: bool) -> list[Any]:
-    """The batch sampler, which is a copy; or one for each rank."""
-    place = next((part for part in chain_of(batches) if isinstance(part, ShardedSampler)), None)
-    if place is None or not all_ranks:
+    """The batch sampler; or for each rank one that yields its batches."""
+    share = position.cut_of(batches).share
+    if share is None or not all_ranks:
         return [batches]
-    copies = [computed_copy(batches) for _ in range(place.num_shards)]
-    for index, other in enumerate(copies):
-        for part in chain_of(other):
-            if isinstance(part, ShardedSampler):
-                part.index = index
-    return copies
+    shares = [ShardedSampler(share.sampler, share.num_shards, rank, share.even) for rank in range(share.num_shards)]
+    if share is batches:
+        return shares
+    return [BatchSampler(other, batches.batch_size, batches.last_batch) for other in shares]
 
 
 def _tasks(plan: IndexPlan) -> Iterator[Task]:

@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import bad_argument
-from ..sampler.base import BatchSampler
+from ..sampler.base import epoch_of
 from ..sampler.copies import changes_of
 from ..sampler.epochs import UsersEpochs, epochs_of, set_epoch
 from ..state import add_checksum
 from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, sampler_state, shard_state
-from .plan.new_batch_size import with_new_batch_size
-from .plan.new_ranks import with_our_share, with_share, without_share
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, position, shard_state
 from .plan.quota import Quota, check_stop
-from .plan.sampler_state import fresh_state, snapshot, stateful_part
 
 Fields = Mapping[str, Any]
 T = TypeVar("T")
@@ -44,7 +41,6 @@ class History:
             started.carried = known.carried
         if known is not None and known.new_batch_size and started.number >= known.number:
             started.new_batch_size = True
-        started.moved |= known is not None and known.moved and started.number == known.number
         if self._newest is not None and (self.first is None or self._newest is not self.first[1]):
             self._newest.snapshot = None  # it may be large
         if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
@@ -55,13 +51,11 @@ class History:
     def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start, new_batch_size: bool) -> History:
         """The history of a loader that has loaded a state, which may have been saved with another batch size."""
         history = cls()
-        carries = isinstance(batch_sampler, BatchSampler)
-        whole = fields["sampler"]["carried"] if carries else []
-        carried = whole if fields["skip"] == fields["batch"] else None
+        has_new = start.number > 0 and (new_batch_size or not position.is_regular(batch_sampler, fields))
+        carried = None if has_new else fields["carried"]
         changes, users_epochs = changes_of(batch_sampler), epochs_of(batch_sampler)
         started = Started(start.number, carried, changes, users_epochs, fields.get("snapshot"))
-        started.new_batch_size = new_batch_size and start.number > 0
-        started.moved = started.new_batch_size or fields["skip"] != fields["batch"]
+        started.new_batch_size = has_new
         history.add(fields["epoch"], started)
         return history
 
@@ -132,20 +126,20 @@ class IndexSource:
         Args:
             number: of the next epoch.
         """
-        stateful = stateful_part(self.sampler)
+        stateful = position.stateful_part(self.sampler)
         if self.history.first is None and stateful is not None:
             carried = list(getattr(self.sampler, "carried", ()))
-            known = carried, changes_of(self.sampler), epochs_of(self.sampler), snapshot(stateful)
+            known = carried, changes_of(self.sampler), epochs_of(self.sampler), position.snapshot(stateful)
             self.history.add(number, Started(0, *known))
         return self.history
 
-    def loaded_plan(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
-        """The plan that starts at the loaded position; `batch_sampler` is a copy, which the plan draws from."""
-        return IndexPlan(batch_sampler, epoch, seed, self._start)
+    def loaded_plan(self, epoch: int, seed: int) -> IndexPlan:
+        """The plan that starts at the loaded position, without starting a pass of a computed sampler."""
+        return IndexPlan(self.sampler, epoch, seed, self._start, epoch_of(self.sampler))
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         """The position before the first batch of an epoch."""
-        return fresh_state(self.sampler)
+        return position.fresh_state(self.sampler)
 
     def fit(self, fields: Fields, new_batch_size: bool) -> Fields:
         """Returns a position for our batch size and our ranks; the same object if nothing has to change.
@@ -153,10 +147,8 @@ class IndexSource:
         Raises:
             ValueError: the position does not fit.
         """
-        fitting = with_new_batch_size(self.sampler, with_share(self.sampler, fields), new_batch_size)
-        fitting = with_our_share(self.sampler, without_share(self.sampler, fitting))
-        sampler_state.check(self.sampler, fitting)
-        return fields if fitting is fields else add_checksum(fitting)
+        fitting = position.fit(self.sampler, fields, new_batch_size)
+        return fields if fitting == fields else add_checksum(fitting)
 
     def load(self, fields: Fields, load_rest: Callable[[], T], new_batch_size: bool) -> T:
         """Stores a position, which `fit` has returned, for the next plan; returns what `load_rest` has returned.
@@ -164,11 +156,11 @@ class IndexSource:
         `load_rest` is called last. If it or this raises, nothing has changed.
 
         Args:
-            new_batch_size: whether `fit` has changed it.
+            new_batch_size: whether it was saved with another batch size or another number of ranks.
         """
-        restore = sampler_state.keep(self.sampler)
+        restore = position.keep(self.sampler)
         try:
-            start = sampler_state.load(self.sampler, fields)
+            start = position.load(self.sampler, fields)
             result = load_rest()
             if self.users_epochs.sets:
                 self.set_epoch(fields["epoch"], loaded=True)

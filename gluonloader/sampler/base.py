@@ -23,8 +23,8 @@ from ..errors import bad_state, explain_arguments
 from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, checked_seed
 from ..state import check_same, field, int_field, seed_field
-from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys, change_from, length_of
-from .saved import FIXED, PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, saved_pass
+from .passes import READ_AHEAD, BatchPass, Computed, Integers, Order, Pass, as_keys, change_from, length_of, saved_of
+from .saved import FIXED, PATH, chain_of, inner_state, loading_order, saved_order
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 
@@ -42,11 +42,6 @@ class Sampler:
     Deriving from it is optional: a loader accepts any iterable with a length, and `Dataset.sample` any iterable.
     """
 
-    _per_pass: tuple[str, ...] = ()  # the attributes that the start of a pass changes
-
-    def _forget_position(self) -> None:
-        """Makes the next pass start at its first key, also if a position was loaded."""
-
     def _may_yield(self, key: Any) -> bool:
         """Whether a pass may yield this key; True if only the pass would tell."""
         return True
@@ -61,10 +56,14 @@ class Sampler:
 
 
 class OrderedSampler(Sampler):
-    """Base class of samplers whose order can be sliced, so that a pass moves to any key without reading other keys."""
+    """Base class of samplers whose order is a value: `order(epoch)` can be sliced, and nothing changes by that.
 
-    _indices: Sequence[Any] | Integers  # the order of a pass; a subclass may override _order and __len__ instead
-    _state_fields: Mapping[str, Any] = {}  # arguments that the order depends on, as fields of the pass state
+    A subclass defines `order`, or `_indices`, an order that is the same in each epoch; and what must be equal for a
+    position in the order to be loaded.
+    """
+
+    _indices: Sequence[Any] | Integers
+    _identity: Mapping[str, Any] = {}  # arguments that the order depends on, as JSON
     _read_ahead = READ_AHEAD
 
     @property
@@ -72,42 +71,44 @@ class OrderedSampler(Sampler):
         """The indices, an array or a range, of which each part of a pass contains a random choice; None otherwise."""
         return None
 
-    def _order(self) -> Sliceable:
-        """The order of the pass that starts now."""
+    def order(self, epoch: int) -> Order:
+        """The order of an epoch: a function of the arguments, the epoch, and what the user has set since."""
         return self._indices
 
+    def reading(self, epoch: int) -> Order:
+        """The order of an epoch for a pass that starts now; `stats` of a sampler counts what such a pass plans."""
+        return self.order(epoch)
+
     def __iter__(self) -> Iterator[Any]:
-        return Pass(self._order(), length_of(self), self._read_ahead)
+        epoch = epoch_of(self)
+        order = self.reading(epoch)
+        move_to(self, epoch + 1)
+        return Pass(order, length_of(self), self._read_ahead)
 
     def __len__(self) -> int:
         return len(self._indices)
 
-    def pass_state(self) -> dict[str, Any]:
-        """What the next pass depends on, as JSON."""
-        return {"length": len(self), **self._state_fields}
+    def identity(self) -> dict[str, Any]:
+        """What must be equal where a position in the order is loaded, as JSON."""
+        return {"length": len(self), **self._identity}
+
+    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
+        """What a position in the order of an epoch contains; `order` is None if a subclass iterates by itself."""
+        return {**self.identity(), **saved_of(self.order(epoch) if order is None else order, offset)}
+
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
+        for name, ours in self.identity().items():
+            check_same(state, name, ours, f"this {type(self).__name__}", PATH)
+        return _nothing
 
     def _may_yield(self, key: Any) -> bool:
         indices = getattr(self, "_indices", None)
         return indices is None or iterating_class(self) is not OrderedSampler or _contains(indices, key)
 
-    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
-        """The state of a pass that has started, with the fields that have changed since then.
 
-        Args:
-            drawn: number of keys of this pass before the position that is saved.
-        """
-        return state
-
-    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        """Checks that all fields except those in `free` are equal to those of this sampler."""
-        for name, ours in self.pass_state().items():
-            if name not in free:
-                check_same(state, name, ours, f"this {type(self).__name__}", PATH)
-
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
-        self.check_pass_state(state)
-        return drawn
+def _nothing() -> None:
+    pass
 
 
 def iterating_class(sampler: Any) -> type | None:
@@ -130,76 +131,114 @@ def _contains(indices: Any, key: Any) -> bool:
     return type(key) is int and key in indices  # a range
 
 
-def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
-    """The order of a pass that starts now (None if the sampler has only `__iter__`), and how far to read ahead."""
-    if type(sampler) in FIXED:
-        return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, READ_AHEAD
-    if iterating_class(sampler) is OrderedSampler:
-        return sampler._order(), sampler._read_ahead
-    if isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__:
-        return sampler.order_of_batches(), 0
-    return None, 0
-
-
-def start_pass(sampler: Any) -> Iterator[Any]:
-    """One pass over any sampler of indices."""
-    order, read_ahead = start_order(sampler)
-    return iter(sampler) if order is None else Pass(order, length_of(sampler), read_ahead)
-
-
 class SeededSampler(OrderedSampler):
     """Base class of samplers that shuffle: the order depends only on (seed, epoch); each iteration is the next epoch.
 
     Args:
         seed: an int; None draws one from NumPy's global generator now.
         draws: whether the order depends on the seed.
-    """
 
-    _per_pass: tuple[str, ...] = ("_epoch",)
+    Attributes:
+        seed: see above.
+        epoch: the epoch of the next iteration.
+    """
 
     def __init__(self, seed: int | None, draws: bool = True) -> None:
         self.adopts = draws and seed is None  # whether a loaded position replaces the seed
-        self._seed = checked_seed(0 if seed is None and not draws else seed)
-        self._epoch = 0
+        self.seed = checked_seed(0 if seed is None and not draws else seed)
+        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration use the order of this epoch."""
-        self._epoch = int(epoch)
+        self.epoch = int(epoch)
 
-    def _next_epoch(self) -> int:
-        self._epoch += 1
-        return self._epoch - 1
+    def epoch_seed(self, epoch: int) -> int:
+        """64 bits from which the order of an epoch is computed."""
+        return batch_seed(self.seed, epoch)
 
-    def next_pass_seed(self) -> int:
-        """64 bits from which the order of the pass that starts now is computed."""
-        return batch_seed(self._seed, self._next_epoch())
+    def identity(self) -> dict[str, Any]:
+        return super().identity() if self.adopts else {**super().identity(), "seed": self.seed}
 
-    def pass_state(self) -> dict[str, Any]:
-        return {**super().pass_state(), "seed": self._seed, "epoch": self._epoch}
+    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
+        return {**super().order_state(epoch, order, offset), "seed": self.seed, "epoch": epoch}
 
-    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        seed_field(state, PATH)
-        int_field(state, "epoch", path=PATH)
-        super().check_pass_state(state, "epoch", *(["seed"] if self.adopts else []), *free)
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        super().loading(state)
+        seed, epoch = seed_field(state, PATH), int_field(state, "epoch", path=PATH)
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        self.check_pass_state(state)
-        self._seed, self._epoch = state["seed"], state["epoch"]
-        return drawn
+        def load() -> None:
+            self.seed, self.epoch = seed, epoch
+
+        return load
 
 
-def keep_pass(sampler: Any) -> Callable[[], None]:
-    """Saves what the start of a pass changes in a sampler and those in it; returns a function that restores it."""
-    kept = [
-        (part, name, getattr(part, name))
-        for part in chain_of(sampler)
-        if isinstance(part, Sampler)
-        for name in part._per_pass
-    ]
+def epoch_of(sampler: Any, otherwise: int = 0) -> int:
+    """The epoch of the next pass over any sampler; `otherwise` if it does not count them as those of gluonloader do."""
+    return next((part.epoch for part in chain_of(sampler) if isinstance(part, SeededSampler)), otherwise)
+
+
+def move_to(sampler: Any, epoch: int) -> None:
+    """Sets the epoch of those of gluonloader's samplers in a sampler that count epochs."""
+    for part in chain_of(sampler):
+        if isinstance(part, SeededSampler):
+            part.epoch = epoch
+
+
+def is_computed(sampler: Any) -> bool:
+    """Whether the order of any epoch can be computed: this is a sampler of gluonloader, and so are those in it."""
+    if type(sampler) in FIXED:
+        return True
+    return iterating_class(sampler) is OrderedSampler or (_rearranges(sampler) and is_computed(sampler.sampler))
+
+
+def _rearranges(sampler: Any) -> bool:
+    """Whether the order of a sampler is that of the sampler in it, rearranged: it is a `BatchSampler`, for example."""
+    kind = iterating_class(sampler)
+    return isinstance(sampler, Sampler) and "rearranged" in vars(kind or object)
+
+
+def order_of(sampler: Any, epoch: int, reads: bool = False) -> Order | None:
+    """The order of any sampler in an epoch; None if its order cannot be computed part by part.
+
+    Args:
+        reads: whether a pass over it starts now; see `OrderedSampler.reading`.
+    """
+    if type(sampler) in FIXED:
+        return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler
+    if iterating_class(sampler) is OrderedSampler:
+        order: Order = sampler.reading(epoch) if reads else sampler.order(epoch)
+        return order
+    inner = order_of(sampler.sampler, epoch, reads) if _rearranges(sampler) else None
+    return None if inner is None else sampler.rearranged(inner)
+
+
+def start_order(sampler: Any) -> Order | None:
+    """The order of the pass that starts now, so that the epoch of the sampler counts on; None as for `order_of`."""
+    epoch = epoch_of(sampler)
+    order = order_of(sampler, epoch, reads=True)
+    if order is not None:
+        move_to(sampler, epoch + 1)
+    return order
+
+
+def start_pass(sampler: Any) -> Iterator[Any]:
+    """One pass over any sampler of indices."""
+    order = start_order(sampler)
+    return iter(sampler) if order is None else Pass(order, length_of(sampler), read_ahead_of(sampler))
+
+
+def read_ahead_of(sampler: Any) -> int:
+    """How many keys of its order are read at once."""
+    return 0 if isinstance(sampler, BatchSampler) else getattr(sampler, "_read_ahead", READ_AHEAD)
+
+
+def keep_epochs(sampler: Any) -> Callable[[], None]:
+    """Saves the epochs of a sampler and those in it; returns a function that restores them."""
+    kept = [(part, part.epoch) for part in chain_of(sampler) if isinstance(part, SeededSampler)]
 
     def restore() -> None:
-        for kept_sampler, name, value in kept:
-            setattr(kept_sampler, name, value)
+        for part, epoch in kept:
+            part.epoch = epoch
 
     return restore
 
@@ -221,9 +260,6 @@ class BatchSampler(Sampler):
     (3, [[4, 0], [1, 2], [3, 4]])
     """
 
-    _per_pass = ("_start",)
-    _start = 0  # how many indices the next pass leaves out, after a resume with another batch size
-
     @explain_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
         right = "must be the number of samples in a batch, an int >= 1"
@@ -239,26 +275,16 @@ class BatchSampler(Sampler):
         yield from batches
         batches.commit()
 
-    def _forget_position(self) -> None:
-        self.carried = []
-        self.start_at_first()
-
-    def start_at_first(self) -> None:
-        """Makes the next pass start at its first index, also if a position was loaded with another batch size."""
-        self._start = 0
-
     def begin(self) -> BatchPass:
         """Starts an iteration that moves its last indices to the next iteration only when `commit` is called.
 
         A loader draws batches before it delivers them, and calls `commit` after it has delivered the last batch.
         """
-        start, self._start = self._start, 0
-        return BatchPass(self, start_pass(self.sampler), start)
+        return BatchPass(self, start_pass(self.sampler), self.carried)
 
-    def order_of_batches(self) -> Sliceable | None:
-        """The batches of the pass that starts now; None if the batches cannot be computed one by one."""
-        order = None if self.last_batch == "rollover" else start_order(self.sampler)[0]
-        if order is None:
+    def rearranged(self, order: Order) -> Order | None:
+        """The batches of an order; None if the batches of an epoch depend on the epoch before it."""
+        if self.last_batch == "rollover":
             return None
         size, length = self.batch_size, length_of(self.sampler)
         least = size if self.last_batch == "discard" else 1
@@ -271,8 +297,23 @@ class BatchSampler(Sampler):
 
         return Computed(read, lambda offset: change_from(order, offset * size))
 
+    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
+        """What a position in the order of an epoch contains, if its keys are these batches."""
+        inner = saved_order(self.sampler, epoch, order_of(self.sampler, epoch), 0)
+        return {"batch_size": self.batch_size, "last_batch": self.last_batch, "sampler": inner}
+
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
+        for name in ("batch_size", "last_batch"):
+            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
+        return loading_order(self.sampler, inner_state(state))
+
     def __len__(self) -> int:
-        samples = len(self.sampler) + len(self.carried)
+        return self.count(len(self.carried))
+
+    def count(self, carried: int) -> int:
+        """The number of batches of an iteration that starts with so many moved indices."""
+        samples = len(self.sampler) + carried
         return -(-samples // self.batch_size) if self.last_batch == "keep" else samples // self.batch_size
 
     @short_repr
@@ -280,63 +321,38 @@ class BatchSampler(Sampler):
         last_batch = None if self.last_batch == "keep" else self.last_batch
         return call(self, describe(self.sampler), *arguments(batch_size=self.batch_size, last_batch=last_batch))
 
-    def pass_state(self) -> dict[str, Any]:
-        """What the next pass depends on, as JSON.
 
-        Raises:
-            TypeError: JSON cannot store an index that is moved to the next iteration.
-        """
-        carried = [key.item() if isinstance(key, np.generic) else key for key in self.carried]
-        for key in carried:
-            if not isinstance(key, _JSON_KEYS):
-                raise TypeError(
-                    f"the index {key!r} is carried over into the next epoch, but a state can contain only indices that "
-                    "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
-                )
-        about = {"batch_size": self.batch_size, "last_batch": self.last_batch}
-        start = {"start": self._start} if self._start else {}
-        return {**about, **start, "carried": carried, "sampler": saved_pass(self.sampler)}
+def json_keys(keys: Sequence[Any]) -> list[Any]:
+    """The indices that an epoch has carried over, for a state.
 
-    def check_pass_state(self, state: Mapping[str, Any]) -> None:
-        """Checks that each field fits this batch sampler."""
-        for name in ("batch_size", "last_batch"):
-            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
-        inner = inner_state(state)
-        check_saved_pass(self.sampler, inner)
-        self._check_carried(state, inner)
-        start, length = int_field(state, "start", path=PATH) if "start" in state else 0, length_of(self.sampler)
-        if length is not None and start > length:
-            raise bad_state(PATH + "start", start, f"the sampler has only {length} indices")
+    Raises:
+        TypeError: JSON cannot store one of them.
+    """
+    plain = [key.item() if isinstance(key, np.generic) else key for key in keys]
+    for key in plain:
+        if not isinstance(key, _JSON_KEYS):
+            raise TypeError(
+                f"the index {key!r} is carried over into the next epoch, but a state can contain only indices that "
+                "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
+            )
+    return plain
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
-        self.check_pass_state(state)
-        inner, carried, start = state["sampler"], list(state["carried"]), state.get("start", 0)
-        indices = max(drawn * self.batch_size - len(carried), 0)
-        # If the sampler skipped the drawn indices itself, the carried indices, which came first, are drawn as well.
-        moved = load_saved_pass(self.sampler, inner, indices) < indices
-        self.carried, self._start = [] if moved else carried, start
-        return 0 if moved else drawn
 
-    def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
-        """How many indices of the pass of its sampler are in the first `drawn` batches of a pass."""
-        return int(state.get("start", 0)) + max(drawn * self.batch_size - len(state["carried"]), 0)
+def check_carried(sampler: Any, state: Mapping[str, Any], size: int, path: str) -> list[Any]:
+    """Checks the field `carried` of a state; returns the indices.
 
-    def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
-        carried = field(state, "carried", PATH)
-        most = self.batch_size - 1 if self.last_batch == "rollover" else 0
-        listed = isinstance(carried, list) and len(carried) <= most
-        if not listed or not all(isinstance(key, _JSON_KEYS) for key in carried):
-            raise bad_state(PATH + "carried", carried, f"must be a list of at most {most} indices")
-        for key in carried:
-            if not may_yield(self.sampler, key):
-                raise bad_state(PATH + "carried", carried, f"{key!r} is no index of this {type(self.sampler).__name__}")
-        here = saved_pass(self.sampler) if carried else {}
-        for name in ("num_shards", "index") if carried else ():
-            ours = here.get(name)  # not getattr(): a list has a method called `index`
-            if inner.get(name) != ours:
-                right = f"saved with {name}={inner.get(name)}, not {name}={ours}; load a state without carried indices"
-                raise bad_state(PATH + "carried", carried, right)
+    Args:
+        sampler: it yields such indices.
+        size: of a batch; fewer indices are carried over.
+    """
+    carried: Any = field(state, "carried", path)
+    listed = isinstance(carried, list) and len(carried) < size
+    if not listed or not all(isinstance(key, _JSON_KEYS) for key in carried):
+        raise bad_state(path + "carried", carried, f"must be a list of at most {size - 1} indices")
+    for key in carried:
+        if not may_yield(sampler, key):
+            raise bad_state(path + "carried", carried, f"{key!r} is no index of this {type(sampler).__name__}")
+    return list(carried)
 
 
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
@@ -346,7 +362,7 @@ def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
     return iter(batch_sampler)
 
 
-def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], Sliceable]) -> Computed:
+def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], Order]) -> Computed:
     """An order that consists of several orders of ints or floats, each of which is made when it is needed.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..state import has_state
-from .base import BatchSampler, SeededSampler
+from .base import SeededSampler
 from .saved import chain_of, knows_epoch
 from .sharded import ShardedSampler
 
@@ -91,9 +91,7 @@ def set_epoch(batch_sampler: Any, epoch: int, users: Sequence[int] = (), loaded:
         if hasattr(sampler, "set_epoch") and not in_state:
             sampler.set_epoch(epoch)
             known = True
-        if isinstance(sampler, BatchSampler) and not loaded:
-            sampler.start_at_first()
-        saved = saved and hasattr(sampler, "pass_state")  # no state contains the sampler in a user's batch sampler
+        saved = saved and hasattr(sampler, "order_state")  # no state contains the sampler in a user's batch sampler
     set_users_epochs(batch_sampler, users)
     return known
 

@@ -22,9 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import bad_argument
-from .base import start_order
-from .copies import computed_copy
-from .passes import Integers, Sliceable, as_keys
+from .base import order_of
+from .passes import Integers, Order, as_keys
 
 WHOLE: Final = 2**40  # a share of 1; rounding a share to this changes less than one sample in 10**12
 
@@ -77,11 +76,8 @@ class Source:
     def __reduce__(self) -> Any:
         return Source, (self._name, self.sampler, self.first, self._size, self.lengths)
 
-    def _order_of(self, number: int) -> Sliceable:
-        sampler = computed_copy(self.sampler)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(number)
-        order = start_order(sampler)[0]
+    def _order_of(self, number: int) -> Order:
+        order = order_of(self.sampler, number)
         assert order is not None, "only samplers whose order is computed are accepted"
         return order
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, Literal
@@ -21,8 +21,8 @@ from ..state import MOST, field
 from .base import SeededSampler
 from .copies import check_orders_documents, unseeded
 from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, Source, Weights
-from .passes import Computed, Integers, Sliceable, length_of
-from .saved import PATH, check_saved_pass, saved_pass
+from .passes import Computed, Integers, Order, length_of
+from .saved import PATH, identity_of
 from .shuffled import RandomSampler
 
 Unit = Literal["samples", "tokens"]
@@ -86,7 +86,6 @@ class MixtureSampler(SeededSampler):
     """
 
     _read_ahead = 0  # weights may change before an index that was read ahead is used
-    _per_pass = ("_epoch", "_loaded")
 
     def __init__(
         self,
@@ -128,13 +127,12 @@ class MixtureSampler(SeededSampler):
         count = None if num_samples is None else check_int("num_samples", num_samples, 1)
         self._count = count or self._samples_until(stop, shares, amounts, epochs)
         names = {} if self._names is None else {"names": self._names}
-        self._state_fields = {**names, "sizes": self._sizes, "unit": unit, "length": self._count}
+        self._identity = {**names, "sizes": self._sizes, "unit": unit, "length": self._count}
         zeros = (0,) * len(self._sizes)
         self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
         # By step, in the order in which they were computed. Copies share the dict, so it is replaced, never changed.
         self._checkpoints: dict[int, MixtureCheckpoint] = {}
         self._computed: dict[int, Integers] = {}  # the indices of the last steps, by the step before which they start
-        self._loaded: MixtureCheckpoint | None = None  # of a loaded position, until its pass starts
         self._least = 0  # what comes before this step was perhaps drawn before the loaded position was saved
 
     def _name(self, number: int) -> str:
@@ -153,7 +151,7 @@ class MixtureSampler(SeededSampler):
     def _set_sources(self) -> None:
         given, firsts = self._given, np.cumsum([0, *self._sizes]).tolist()
         if given is None:
-            given = [RandomSampler(size, batch_seed(self._seed, number)) for number, size in enumerate(self._sizes)]
+            given = [RandomSampler(size, batch_seed(self.seed, number)) for number, size in enumerate(self._sizes)]
         if len(given) != len(self._sizes):
             raise bad_argument("samplers", given, f"pass {len(self._sizes)} samplers, one for each dataset")
         for number, sampler in enumerate(given):
@@ -236,8 +234,8 @@ class MixtureSampler(SeededSampler):
         sources = [f"{len(self._sizes)} datasets"] if self._names is None else map(str, self._names)
         return call(self, *sources, f"weights={_shown(self.weights)}", *arguments(num_samples=self._count))
 
-    def _order(self) -> Sliceable:
-        first, self._loaded = self._next_epoch() * self._count, None
+    def order(self, epoch: int) -> Order:
+        first = epoch * self._count
 
         def read(part: slice) -> Integers:
             return self._steps(first + part.start, first + part.stop)[:: part.step]
@@ -248,14 +246,15 @@ class MixtureSampler(SeededSampler):
             self._change(first + offset, self._pending)
             return True
 
-        return Computed(read, change_from)
+        def saved(offset: int) -> dict[str, Any]:
+            about = {"given": list(self._shares_given), **self._changes_as_fields()}
+            return {**about, "checkpoint": _saved(self._known_before(first + offset))}
 
-    def _forget_position(self) -> None:
-        self._pending, self._loaded = None, None
+        return Computed(read, change_from, saved)
 
     def keep_first(self, count: int) -> None:
         """No change may be scheduled for the first `count` indices of the next pass, since they were drawn before."""
-        self._least = max(self._least, self._epoch * self._count + count)
+        self._least = max(self._least, self.epoch * self._count + count)
 
     def _steps(self, start: int, stop: int) -> Integers:
         """The indices of these steps."""
@@ -307,54 +306,42 @@ class MixtureSampler(SeededSampler):
         self._computed = dict([*self._computed.items(), (before.step, advanced.indices)][-2:])
         return advanced
 
-    def pass_state(self) -> dict[str, Any]:
-        orders = [saved_pass(source.sampler) for source in self._sources] if self._given is not None else None
-        about = {**super().pass_state(), "orders": orders, "given": list(self._shares_given)}
-        return {**about, **self._changes_as_fields(), "checkpoint": _saved(self._loaded or self._start)}
+    def identity(self) -> dict[str, Any]:
+        orders = None if self._given is None else [identity_of(source.sampler) for source in self._sources]
+        return {**super().identity(), "orders": orders}
 
     def _changes_as_fields(self) -> dict[str, Any]:
         changes = [[step, list(weights)] for step, weights in self._changes]
         pending = None if self._pending is None else list(self._pending)
         return {"changes": changes, "scheduled": sorted(self._scheduled), "pending": pending}
 
-    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
-        step = int(state["epoch"]) * self._count + drawn
-        return {**state, **self._changes_as_fields(), "checkpoint": _saved(self._known_before(step))}
-
-    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        super().check_pass_state(state, "orders", "given", "changes", "scheduled", "pending", "checkpoint", *free)
-        _weights_in(field(state, "given", PATH), len(self._sizes), f"{PATH}given")
-        orders = field(state, "orders", PATH)
-        if (orders is None) != (self._given is None) or (orders is not None and len(orders) != len(self._sizes)):
-            raise bad_state(f"{PATH}orders", orders, "it was saved with other samplers")
-        for source, order in zip(self._sources, orders or [], strict=False):
-            check_saved_pass(source.sampler, order)
-        steps = {step for step, _ in _changes_in(state, len(self._sizes))}
-        scheduled = field(state, "scheduled", PATH)
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        load_rest, count = super().loading(state), len(self._sizes)
+        given = _weights_in(field(state, "given", PATH), count, f"{PATH}given")
+        changes, scheduled = _changes_in(state, count), field(state, "scheduled", PATH)
+        steps = {step for step, _ in changes}
         if not isinstance(scheduled, list) or any(type(step) is not int or step not in steps for step in scheduled):
             raise bad_state(f"{PATH}scheduled", scheduled, "must be a list of steps in `changes`")
-        if field(state, "pending", PATH) is not None:
-            _weights_in(state["pending"], len(self._sizes), f"{PATH}pending")
-        _loaded(state, len(self._sizes))
+        pending = field(state, "pending", PATH)
+        if pending is not None:
+            pending = _weights_in(pending, count, f"{PATH}pending")
+        loaded = _loaded(state, count)
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        super().load_pass_state(state, drawn)
-        if self._given is None:
-            self._set_sources()  # the seeds of the orders derive from that of this sampler, which may have changed
-        here = self.weights
-        self._changes = _changes_in(state, len(self._sizes))
-        self._scheduled = frozenset(state["scheduled"])
-        pending = state["pending"]
-        self._pending = None if pending is None else tuple(pending)
-        if tuple(state["given"]) != self._shares_given and self.weights != here:
-            warn(
-                f"weights={_shown(here)} of this MixtureSampler differ from {_shown(self.weights)} in the state, which "
-                "apply from now on; for others, set the attribute `weights` after the state is loaded"
-            )
-        self._loaded = _loaded(state, len(self._sizes))
-        self._checkpoints, self._computed = {self._loaded.step: self._loaded}, {}
-        self._least = self._end(self._loaded.step)
-        return drawn
+        def load() -> None:
+            load_rest()
+            if self._given is None:
+                self._set_sources()  # the seeds of the orders derive from that of this sampler, which may have changed
+            here = self.weights
+            self._changes, self._scheduled, self._pending = changes, frozenset(scheduled), pending
+            if given != self._shares_given and self.weights != here:
+                warn(
+                    f"weights={_shown(here)} of this MixtureSampler differ from {_shown(self.weights)} in the state, "
+                    "which apply from now on; for others, set the attribute `weights` after the state is loaded"
+                )
+            self._checkpoints, self._computed = {loaded.step: loaded}, {}
+            self._least = self._end(loaded.step)
+
+        return load
 
 
 def _shown(weights: Sequence[float]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import bad_argument
 from .base import OrderedSampler, check_length
-from .passes import Computed, Integers, Sliceable
+from .passes import Computed, Integers, Order
 
 
 class SequentialSampler(OrderedSampler):
@@ -21,7 +21,7 @@ class SequentialSampler(OrderedSampler):
 
     def __init__(self, length: int, start: int = 0) -> None:
         self._indices = range(start, start + check_length("length", length))
-        self._state_fields = {"start": self._indices.start}
+        self._identity = {"start": self._indices.start}
 
 
 class FilterSampler(OrderedSampler):
@@ -50,9 +50,9 @@ class IntervalSampler(OrderedSampler):
             raise bad_argument("interval", interval, f"must be an int from 1 to length ({size})")
         self._rollover, self._interval = bool(rollover), int(interval)
         self._indices = range(size) if rollover else range(0, size, self._interval)
-        self._state_fields = {"interval": self._interval}
+        self._identity = {"interval": self._interval}
 
-    def _order(self) -> Sliceable:
+    def order(self, epoch: int) -> Order:
         return Computed(self._rounds) if self._rollover else self._indices
 
     def _rounds(self, part: slice) -> Integers:

@@ -6,7 +6,8 @@ A `Pass` slices an order, so it moves to any key without reading the keys before
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -32,7 +33,7 @@ def length_of(sampler: Any) -> int | None:
         return None
 
 
-class Sliceable(Protocol):
+class Order(Protocol):
     """An order: `order[start:stop:step]` are the keys at these offsets, as a list, range or array.
 
     NOTE [changes]: to read an order does not change it. Some orders can be changed while a pass runs, for example by
@@ -40,6 +41,9 @@ class Sliceable(Protocol):
     from the first offset after it where it can; the keys before it stay as they were. It returns whether anything
     changed. Only the one who reads on (`Pass`) calls it, with the offset of the next key; for shares of an order, this
     is the first offset of a round, so that a change applies at the same place in all shares.
+
+    An order that was changed, or is slow to compute from its start, has a method `saved(offset)`: what a position in it
+    contains besides the identity of its sampler, as JSON.
     """
 
     def __getitem__(self, part: slice, /) -> Any: ...
@@ -49,25 +53,47 @@ class Computed:
     """An order whose parts a function computes: `order[part]` is `read(part)`.
 
     Args:
-        change_from: see NOTE [changes]; None for an order that cannot be changed.
+        change_from, saved: see `Order`; None for an order that has no such method.
     """
 
-    def __init__(self, read: Callable[[slice], Any], change_from: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[slice], Any],
+        change_from: Callable[[int], bool] | None = None,
+        saved: Callable[[int], dict[str, Any]] | None = None,
+    ) -> None:
         self._read = read
         self.change_from = _unchanged if change_from is None else change_from
+        self.saved = _nothing_saved if saved is None else saved
 
     def __getitem__(self, part: slice) -> Any:
         return self._read(part)
+
+
+def lazily(make: Callable[[], Order]) -> Computed:
+    """An order that `make` returns when the first part of it is read."""
+    made = cache(make)
+    return Computed(lambda part: made()[part])
 
 
 def _unchanged(offset: int) -> bool:
     return False
 
 
-def change_from(order: Sliceable, offset: int) -> bool:
+def _nothing_saved(offset: int) -> dict[str, Any]:
+    return {}
+
+
+def change_from(order: Order, offset: int) -> bool:
     """Lets what the user has changed apply to any order from an offset on; see NOTE [changes]."""
     change: Callable[[int], bool] = getattr(order, "change_from", _unchanged)
     return change(offset)
+
+
+def saved_of(order: Order, offset: int) -> dict[str, Any]:
+    """What a position in any order contains besides the identity of its sampler; see `Order`."""
+    saved: Callable[[int], dict[str, Any]] = getattr(order, "saved", _nothing_saved)
+    return saved(offset)
 
 
 class Pass(Iterator[Any]):
@@ -82,7 +108,7 @@ class Pass(Iterator[Any]):
     array([8, 9])
     """
 
-    def __init__(self, order: Sliceable, length: int | None, read_ahead: int = READ_AHEAD) -> None:
+    def __init__(self, order: Order, length: int | None, read_ahead: int = READ_AHEAD) -> None:
         self._order, self._read_ahead = order, read_ahead
         self._length = sys.maxsize if length is None else length
         self._keys: Keys = []  # keys read from `order`, from offset _start on; the first _used keys were returned
@@ -137,15 +163,19 @@ class BatchPass(Iterator[list[Any]]):
     Args:
         batches: the batch sampler.
         indices: one pass over its sampler.
+        carried: indices that come first.
         start: number of indices to skip in that pass.
+
+    Attributes:
+        left_over: the indices that are too few for a batch, once all batches were drawn.
     """
 
-    def __init__(self, batches: Any, indices: Iterator[Any], start: int) -> None:
+    def __init__(self, batches: Any, indices: Iterator[Any], carried: Sequence[Any], start: int = 0) -> None:
         self._batches, self._indices, self._start = batches, indices, start
         skip(indices, start)
-        self._carried_in = list(batches.carried)
+        self._carried_in = list(carried)
         self._carried = self._carried_in  # the part of it that is not yet in a batch
-        self._carried_out: list[Any] = []
+        self.left_over: list[Any] = []
         self.drawn = 0  # number of the next batch in this pass
 
     def __next__(self) -> list[Any]:
@@ -165,7 +195,7 @@ class BatchPass(Iterator[list[Any]]):
             self.drawn += 1
             return batch
         if last_batch == "rollover":
-            self._carried_out += as_list(batch)
+            self.left_over += as_list(batch)
         raise StopIteration
 
     def skip(self, batches: int) -> None:
@@ -187,12 +217,12 @@ class BatchPass(Iterator[list[Any]]):
                 "add state_dict() and load_state_dict() to it, or use a sampler of gluonloader"
             )
         self._indices.seek(self._start + max(number * self._batches.batch_size - len(self._carried_in), 0))
-        self._carried, self._carried_out, self.drawn = [] if number else self._carried_in, [], number
+        self._carried, self.left_over, self.drawn = [] if number else self._carried_in, [], number
 
     def commit(self) -> None:
         """Ends a pass whose batches were all delivered: the indices that are left over start the next pass."""
         if self._batches.last_batch == "rollover":
-            self._batches.carried = self._carried_out
+            self._batches.carried = self.left_over
 
 
 def as_keys(part: Any) -> Keys:

@@ -1,18 +1,18 @@
-"""Pass states: what the next pass of a sampler depends on, as JSON that does not grow with the number of samples.
+"""What a position in the order of a sampler contains, as JSON that does not grow with the number of samples.
 
-    state = sampler.pass_state()                    before a pass starts
-    sampler.check_pass_state(state)                 raises a ValueError if the state does not fit
-    left = sampler.load_pass_state(state, drawn)    the next pass repeats that pass; `left` of the `drawn` keys are
-                                                    still to be skipped
+    saved = saved_order(sampler, epoch, order, offset)    the identity of the order, and what else it needs
+    load = loading_order(sampler, saved)                  raises a ValueError if it does not fit; changes nothing
+    load()                                                the next pass is one over that order
 
-A user's sampler needs none of these methods: the functions here save those attributes that such a sampler has. No check
+A user's sampler needs no method for this: the functions here save those attributes that such a sampler has. No check
 calls code of the user, except to read the length of a sampler.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -46,72 +46,65 @@ def digest(array: NDArray[Any]) -> str:
     return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
 
 
-def saved_pass(sampler: Any) -> dict[str, Any]:
-    """What the next pass of any sampler depends on, as far as the sampler has attributes for it."""
+def saved_order(sampler: Any, epoch: int = 0, order: Any = None, offset: int = 0) -> dict[str, Any]:
+    """What a position in the order of any sampler contains, as far as the sampler has attributes for it.
+
+    Args:
+        epoch, order: of a sampler of gluonloader; any other one is in its next epoch.
+        offset: of the position in the order.
+    """
     saved: dict[str, Any] = {"kind": type(sampler).__name__}
-    if hasattr(sampler, "pass_state"):
-        saved |= sampler.pass_state()
+    if hasattr(sampler, "order_state"):
+        saved |= sampler.order_state(epoch, order, offset)
     elif isinstance(sampler, FIXED):
         saved["length"] = len(sampler)
-    elif _counts_epochs(sampler):
-        saved["epoch"] = sampler.epoch
+    else:
+        if _counts_epochs(sampler):
+            saved["epoch"] = sampler.epoch
         if (ranks := replicas_of(sampler)) is not None:
             saved["num_replicas"] = ranks
     return saved
 
 
-def check_saved_pass(sampler: Any, state: Any) -> None:
-    """Raises a ValueError, which names the field, if a state that `saved_pass` returned does not fit a sampler."""
-    whose = "this sampler"
-    check_same(state, "kind", type(sampler).__name__, whose, PATH)
-    if hasattr(sampler, "check_pass_state"):
-        sampler.check_pass_state(state)
-    elif isinstance(sampler, FIXED):
-        check_same(state, "length", len(sampler), whose, PATH)
-    elif _counts_epochs(sampler):
-        int_field(state, "epoch", path=PATH)
+def identity_of(sampler: Any) -> dict[str, Any]:
+    """What must be equal where a position in the order of a sampler of gluonloader is loaded."""
+    about = sampler.identity() if hasattr(sampler, "identity") else {"length": len(sampler)}
+    return {"kind": type(sampler).__name__, **about}
 
 
-def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
-    """Makes the next pass of any sampler repeat the pass that `saved_pass` described.
-
-    The caller does not need the first `drawn` keys of that pass again. Returns how many keys of the next pass the
-    caller still has to skip.
+def loading_order(sampler: Any, state: Any) -> Callable[[], None]:
+    """Checks what `saved_order` has returned; returns a function that makes the next pass one over that order.
 
     Raises:
-        ValueError: the state does not fit; the text names the field, and nothing has changed.
+        ValueError: the state does not fit; the text names the field.
     """
-    check_saved_pass(sampler, state)
-    if hasattr(sampler, "load_pass_state"):
-        return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))
-    if not isinstance(sampler, FIXED) and _counts_epochs(sampler):
-        sampler.set_epoch(state["epoch"])
-    return drawn
+    whose = "this sampler"
+    check_same(state, "kind", type(sampler).__name__, whose, PATH)
+    if hasattr(sampler, "loading"):
+        load: Callable[[], None] = sampler.loading(state)
+        return load
+    if isinstance(sampler, FIXED):
+        check_same(state, "length", len(sampler), whose, PATH)
+    elif _counts_epochs(sampler):
+        return partial(sampler.set_epoch, int_field(state, "epoch", path=PATH))
+    return _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def inner_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pass state of the sampler inside a sampler, from the pass state of the outer one."""
+    """What a position contains of the sampler in a sampler."""
     inner = field(state, "sampler", PATH)
     if not isinstance(inner, Mapping):
         raise bad_state(PATH + "sampler", inner, "must be a dict")
     return inner
 
 
-def refreshed(sampler: Any, state: Mapping[str, Any], drawn: int) -> dict[str, Any]:
-    """The state of a pass that has started, with the fields that changed since then, such as weights.
-
-    Args:
-        drawn: number of keys of this pass before the position that is saved.
-    """
-    now = dict(state)
-    if "sampler" in now:
-        now["sampler"] = refreshed(sampler.sampler, now["sampler"], sampler.drawn_inside(now, drawn))
-    return sampler.refreshed(now, drawn) if hasattr(sampler, "refreshed") else now
-
-
 def knows_epoch(sampler: Any) -> bool:
     """Whether a loaded position sets the epoch of this sampler; otherwise the caller has to call `set_epoch`."""
-    known = isinstance(sampler, FIXED) or hasattr(sampler, "pass_state")
+    known = isinstance(sampler, FIXED) or hasattr(sampler, "order_state")
     return known or has_state(sampler) or _counts_epochs(sampler)
 
 

@@ -15,15 +15,24 @@ import numpy as np
 
 from ..checks import check_flags, check_int, check_shard
 from ..describe import arguments, call, describe, short_repr
-from ..errors import bad_argument, bad_state, explain_arguments
-from ..frameworks import state_from_json, state_to_json
+from ..errors import bad_argument, explain_arguments
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
-from ..state import MOST, check_same, has_state, int_field
-from .base import Sampler, SeededSampler, SizedIterable, chained, iterating_class, may_yield, start_order
-from .passes import Computed, Integers, Pass, Sliceable, as_keys, change_from, join_keys, length_of
-from .saved import PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, replicas_of, saved_pass
+from ..state import check_same, has_state
+from .base import (
+    Sampler,
+    SeededSampler,
+    SizedIterable,
+    chained,
+    iterating_class,
+    may_yield,
+    order_of,
+    read_ahead_of,
+    start_order,
+)  # fmt: skip
+from .passes import Computed, Integers, Order, Pass, as_keys, change_from, join_keys, length_of
+from .saved import PATH, chain_of, inner_state, loading_order, replicas_of, saved_order
 
 Even = Literal["pad", "drop", "keep"]
 
@@ -51,8 +60,6 @@ class ShardedSampler(Sampler):
     [[0, 2, 4], [1, 3, 0]]
     """
 
-    _per_pass = ("_start", "_loaded_epoch")
-
     @explain_arguments(
         num_replicas="pass num_shards instead",
         rank="pass index instead",
@@ -72,8 +79,6 @@ class ShardedSampler(Sampler):
             right = "its seed is random, so the order differs between shards; set the same seed in all shards"
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
-        self._start = 0  # the order is distributed over the shares from this offset on
-        self._loaded_epoch: int | None = None  # epoch of a loaded position, until its pass starts
 
     @classmethod
     def of_rank(cls, sampler: SizedIterable, source: Source, even: Even = "pad") -> ShardedSampler:
@@ -91,97 +96,78 @@ class ShardedSampler(Sampler):
         index, num_shards = rank_and_size(source)
         return cls(sampler, num_shards, index, even)
 
-    def _forget_position(self) -> None:
-        self._start, self._loaded_epoch = 0, None
-
     def _may_yield(self, key: Any) -> bool:
         return iterating_class(self) is not ShardedSampler or may_yield(self.sampler, key)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration yield this epoch, or the rest of this epoch if a position in it was loaded."""
-        if epoch == self._loaded_epoch:
-            return
-        self._start, self._loaded_epoch = 0, None
+        """Makes the next iteration yield this epoch."""
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        return self._share(len(self.sampler)).length
+        return self.count(len(self.sampler))
 
     @short_repr
     def __repr__(self) -> str:
         return call(self, describe(self.sampler), *arguments(num_shards=self.num_shards, index=self.index))
 
     def __iter__(self) -> Iterator[Any]:
-        if (length := length_of(self.sampler)) is None:
-            return self._iterate_unknown()
-        share, self._start, self._loaded_epoch = self._share(length), 0, None
-        order, read_ahead = start_order(self.sampler)
-        if order is None:
-            return share.drawn_from(iter(self.sampler))
-        return Pass(self._computed(share.start, order, partial(share.read, order)), share.length, read_ahead)
+        return self.pass_over(start_order(self.sampler), 0)
 
-    def _computed(self, start: int, order: Sliceable, read: Callable[[slice], Keys]) -> Computed:
-        """The order of this share: the order of all shares is distributed from `start` on."""
+    def pass_over(self, order: Order | None, start: int) -> Iterator[Any]:
+        """A pass over the share of an order that is distributed from an offset on; None for one that is iterated."""
+        length = length_of(self.sampler)
+        if order is None:
+            assert length is not None, "only planned orders have no length"
+            return self._share(length, start).drawn_from(iter(self.sampler))
+        length = None if length is None else self._share(length, start).length
+        return Pass(self.rearranged(order, start), length, read_ahead_of(self.sampler))
+
+    def rearranged(self, order: Order, start: int = 0) -> Order:
+        """This share of an order that is distributed from an offset on."""
+        length, read = length_of(self.sampler), partial(self._read_rounds, order, start)
+        if length is not None:
+            read = partial(self._share(length, start).read, order)
         return Computed(read, lambda offset: change_from(order, start + offset * self.num_shards))
 
-    def _share(self, length: int) -> _Share:
-        return _Share(length, self._start, self.num_shards, self.index, self.even)
-
-    def _iterate_unknown(self) -> Iterator[Any]:
-        """The pass over an order whose length is not known."""
-        start, self._start, self._loaded_epoch = self._start, 0, None
-        order, read_ahead = start_order(self.sampler)
-        assert order is not None, "only planned orders have no length"
-        read = partial(_read_rounds, order, start, self.num_shards, self.index, self.even)
-        return Pass(self._computed(start, order, read), None, read_ahead)
-
-    def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
-        """How many keys of the pass of its sampler all shares together have after `drawn` keys of each share."""
-        return int(state["start"]) + drawn * self.num_shards
-
-    def pass_state(self) -> dict[str, Any]:
-        """What the next pass depends on, as JSON."""
-        where = {"start": self._start, "num_shards": self.num_shards, "index": self.index}
-        state = {**where, "length": length_of(self.sampler), "sampler": saved_pass(self.sampler)}
-        if (stateful := self.stateful) is not None:
-            state["snapshot"] = state_to_json(type(stateful).__name__, stateful.state_dict())
-        return state
+    def _share(self, length: int, start: int) -> _Share:
+        return _Share(length, start, self.num_shards, self.index, self.even)
 
     @property
     def stateful(self) -> Any:
         """The user's sampler in this one that saves its own state; None if there is none."""
         return next((sampler for sampler in chain_of(self.sampler) if has_state(sampler)), None)
 
-    def check_pass_state(self, state: Mapping[str, Any]) -> None:
-        """Checks that each field fits this sampler; the number of shares and the index may differ."""
-        shards = int_field(state, "num_shards", 1, PATH)
-        if int_field(state, "index", path=PATH) >= shards:
-            raise bad_state(f"{PATH}index", state["index"], f"must be less than num_shards={shards}")
-        length = length_of(self.sampler)
-        check_same(state, "length", length, f"the sampler of this {type(self).__name__}", PATH)
-        if int_field(state, "start", path=PATH) > (MOST if length is None else length):
-            raise bad_state(f"{PATH}start", state["start"], f"must be at most {length}, the length of the sampler")
-        check_saved_pass(self.sampler, inner_state(state))
-        if (saves := self.stateful is not None) != ("snapshot" in state):
-            has = "has" if saves else "has no"
-            raise ValueError(
-                f"state: {PATH}snapshot: the sampler here {has} state_dict(), unlike the one that was saved"
-            )
-        state_from_json(state.get("snapshot"))
+    def count(self, length: int) -> int:
+        """How many keys of this share an order with so many keys has."""
+        return self._share(length, 0).length
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass continue after `drawn` indices of each share; returns 0: the caller need not skip any."""
-        self.check_pass_state(state)
-        inner = state["sampler"]
-        load_saved_pass(self.sampler, inner, 0)
-        if (stateful := self.stateful) is not None:
-            stateful.load_state_dict(state_from_json(state["snapshot"]))
-        start, length = state["start"] + drawn * state["num_shards"], length_of(self.sampler)
-        self._start = start if length is None else min(length, start)
-        epoch = inner.get("epoch")
-        self._loaded_epoch = epoch if isinstance(epoch, int) else None
-        return 0
+    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
+        """What a position in the order of an epoch contains, if this share is the order that is read."""
+        inner = saved_order(self.sampler, epoch, order_of(self.sampler, epoch), 0)
+        return {"num_shards": self.num_shards, "index": self.index, "sampler": inner}
+
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
+        for name in ("num_shards", "index"):
+            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
+        return loading_order(self.sampler, inner_state(state))
+
+    def _read_rounds(self, order: Order, start: int, part: slice) -> Keys:
+        """Part of the order of this share, if the length of the order of all shares is not known.
+
+        It reads the keys of all shares. If they are too few for a last round, the order has ended.
+        """
+        first = start + part.start * self.num_shards
+        keys = as_list(order[first : start + part.stop * self.num_shards])
+        rounds, odd = divmod(len(keys), self.num_shards)
+        own = keys[self.index :: self.num_shards]
+        if odd and self.even == "drop":
+            return own[:rounds]
+        if self.index >= odd > 0 and self.even == "pad":
+            extra = (first + rounds * self.num_shards + self.index) % (first + len(keys))
+            return own + as_list(order[extra : extra + 1])
+        return own
 
 
 def rank_of(sampler: Any) -> tuple[int, int] | None:
@@ -221,30 +207,14 @@ class _Share:
         if self.extra is not None:
             yield extra
 
-    def read(self, order: Sliceable, part: slice) -> Keys:
+    def read(self, order: Order, part: slice) -> Keys:
         """Part of the order of this share, from the order of all shares."""
         own = self.own[part]
         keys = as_keys(order[own.start : own.stop : own.step] if own else [])
-        if self.extra is not None and part.stop == self.length:
+        last = self.length - 1
+        if self.extra is not None and part.start <= last < part.stop and (last - part.start) % (part.step or 1) == 0:
             return join_keys(keys, as_keys(order[self.extra : self.extra + 1]))
         return keys
-
-
-def _read_rounds(order: Sliceable, start: int, num_shards: int, index: int, even: Even, part: slice) -> Keys:
-    """Part of the order of a share, if the length of the order of all shares is not known.
-
-    It reads the keys of all shares. If they are too few for a last round, the order has ended.
-    """
-    first = start + part.start * num_shards
-    keys = as_list(order[first : start + part.stop * num_shards])
-    rounds, odd = divmod(len(keys), num_shards)
-    own = keys[index::num_shards]
-    if odd and even == "drop":
-        return own[:rounds]
-    if index >= odd > 0 and even == "pad":
-        extra = (first + rounds * num_shards + index) % (first + len(keys))
-        return own + as_list(order[extra : extra + 1])
-    return own
 
 
 class SplitSampler(SeededSampler):
@@ -289,22 +259,21 @@ class SplitSampler(SeededSampler):
         self._stop = self._start + small + (part_index < larger)
         self._size = -(-self._length // parts) if even_size else self._stop - self._start
         about = {"samples": self._length, "first": self._start}
-        self._state_fields = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
+        self._identity = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
         super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
 
     @property
     def random_over(self) -> Any:
         return range(self._start, self._stop) if self._shuffle else None
 
-    def _order(self) -> Sliceable:
-        epoch = self._next_epoch()
+    def order(self, epoch: int) -> Order:
         ends = range(self._size, len(self) + 1, max(self._size, 1))
         return chained(len(self), ends, lambda number: self._once(epoch, number))
 
     def _once(self, epoch: int, number: int) -> Integers:
         indices = np.arange(self._start, self._stop)
         if self._shuffle or self._size > len(indices):
-            order = np.random.default_rng(batch_seed(self._seed, epoch, number)).permutation(self._length)
+            order = np.random.default_rng(batch_seed(self.seed, epoch, number)).permutation(self._length)
             own = (self._start <= order) & (order < self._stop)
             indices = order[own] if self._shuffle else indices
             indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])

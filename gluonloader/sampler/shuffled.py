@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..errors import bad_argument, explain_arguments
 from ..randomness import batch_seed
 from .base import SeededSampler, chained, check_ints, check_length
 from .bijection import LARGEST, Bijection
-from .passes import Computed, Integers, Sliceable
+from .passes import Computed, Integers, Order, lazily
 from .saved import digest
 
 Method = Literal["permutation", "bijection"]
@@ -54,15 +55,15 @@ class RandomSampler(SeededSampler):
             raise bad_argument("length", length, "must be at most 2**62")
         if method not in (None, "permutation", "bijection"):
             raise bad_argument("method", method, "must be 'permutation', 'bijection', or None to choose by the length")
-        self._state_fields = {"method": method or _method(length)}
+        self._identity = {"method": method or _method(length)}
         super().__init__(seed)
 
     @property
     def random_over(self) -> Any:
         return self._indices
 
-    def _order(self) -> Sliceable:
-        return _shuffled(len(self), self.next_pass_seed(), self._state_fields["method"])
+    def order(self, epoch: int) -> Order:
+        return _shuffled(len(self), self.epoch_seed(epoch), self._identity["method"])
 
 
 class SubsetSampler(SeededSampler):
@@ -85,17 +86,17 @@ class SubsetSampler(SeededSampler):
         if not isinstance(shuffle, (bool, np.bool_)):
             raise bad_argument("shuffle", shuffle, "must be True or False")
         self._shuffle = bool(shuffle)
-        self._state_fields = {"shuffle": self._shuffle, "indices": digest(self._indices)}
+        self._identity = {"shuffle": self._shuffle, "indices": digest(self._indices)}
         super().__init__(seed, self._shuffle)
 
     @property
     def random_over(self) -> Any:
         return self._indices if self._shuffle else None
 
-    def _order(self) -> Sliceable:
+    def order(self, epoch: int) -> Order:
         if not self._shuffle:
             return self._indices
-        shuffled = _shuffled(len(self), self.next_pass_seed(), _method(len(self)))
+        shuffled = _shuffled(len(self), self.epoch_seed(epoch), _method(len(self)))
         return Computed(lambda part: self._indices[shuffled[part]])
 
 
@@ -125,7 +126,7 @@ class BlockShuffleSampler(SeededSampler):
         self._buffer = check_int("buffer", buffer, 1)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._indices = range(int(self._sizes.sum()))
-        self._state_fields = {"buffer": self._buffer, "blocks": digest(self._sizes)}
+        self._identity = {"buffer": self._buffer, "blocks": digest(self._sizes)}
         super().__init__(seed)
 
     @classmethod
@@ -134,13 +135,16 @@ class BlockShuffleSampler(SeededSampler):
         whole, rest = divmod(check_length("length", length), check_int("block_size", block_size, 1))
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
 
-    def _order(self) -> Sliceable:
-        seed, buffer = self.next_pass_seed(), self._buffer
+    def order(self, epoch: int) -> Order:
+        return lazily(partial(self._blocks_in_order, self.epoch_seed(epoch)))
+
+    def _blocks_in_order(self, seed: int) -> Order:
+        buffer = self._buffer
         blocks = np.random.default_rng(seed).permutation(len(self._sizes))
         first = np.arange(0, len(blocks), buffer)  # of each group of `buffer` blocks
         ends = np.cumsum(np.add.reduceat(self._sizes[blocks], first)) if len(blocks) else first
 
-        def shuffled_group(number: int) -> Sliceable:
+        def shuffled_group(number: int) -> Order:
             group = blocks[number * buffer : (number + 1) * buffer]
             ends_in_group = np.cumsum(self._sizes[group])
             shifts = self._starts[group] - (ends_in_group - self._sizes[group])
@@ -160,5 +164,7 @@ def _method(length: int) -> Method:
     return "permutation" if length <= _MOST_IN_TABLE else "bijection"
 
 
-def _shuffled(length: int, seed: int, method: Method) -> Sliceable:
-    return np.random.default_rng(seed).permutation(length) if method == "permutation" else Bijection(length, seed)
+def _shuffled(length: int, seed: int, method: Method) -> Order:
+    if method == "bijection":
+        return Bijection(length, seed)
+    return lazily(lambda: np.random.default_rng(seed).permutation(length))

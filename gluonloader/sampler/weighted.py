@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..errors import bad_argument, bad_state, explain_arguments, warn
 from ..state import field
 from .base import SeededSampler, chained
 from .bijection import hashes
-from .passes import Computed, Integers, Sliceable
+from .passes import Computed, Integers, Order, lazily
 from .saved import PATH, digest
 
 Floats = NDArray[np.float64]
@@ -61,9 +61,11 @@ class WeightedSampler(SeededSampler):
         self._replacement = bool(replacement)
         checked = _checked(weights)
         self._count = len(checked) if num_samples is None else check_int("num_samples", num_samples)
-        self._given = _Saved(checked)  # the weights that every new sampler with the same arguments has
-        self._set(self._given)
+        self._given = WeightTable(checked)  # the weights that every new sampler with the same arguments has
+        # From which epoch on which weights apply; with replacement, those of now.
+        self._since = [(0, self._possible(self._given))]
         super().__init__(seed)
+        self._identity = {"replacement": self._replacement}
 
     @property
     def draws_by_current_weights(self) -> bool:
@@ -73,118 +75,112 @@ class WeightedSampler(SeededSampler):
     @property
     def weights(self) -> Floats:
         """The weights, as a read-only array; to change a weight, assign a new array with all weights."""
-        return self._weights
+        return self._since[-1][1].weights
 
     @weights.setter
     def weights(self, weights: Any) -> None:
         checked = _checked(weights)
-        if len(checked) != len(self._weights):
-            raise ValueError(f"weights: the number of weights must stay {len(self._weights)}, not {len(checked)}")
-        self._set(_Saved(checked))
+        if len(checked) != len(self.weights):
+            raise ValueError(f"weights: the number of weights must stay {len(self.weights)}, not {len(checked)}")
+        first = 0 if self._replacement else self.epoch
+        kept = [(epoch, saved) for epoch, saved in self._since if epoch < first][-1:]
+        self._since = [*kept, (first, self._possible(WeightTable(checked)))]
         self.changes += 1
 
-    def _set(self, new: _Saved, next_pass: _Saved | None = None) -> None:
-        """Sets the weights; `next_pass` are those that replace them when the next pass has started."""
-        possible = self._possible(new.weights)
-        self._table = np.cumsum(new.weights), int(possible[-1])
-        self._saved, self._weights, self._next = new, new.weights, next_pass
-
-    def _possible(self, weights: Floats) -> Integers:
-        """The indices with a weight > 0."""
-        possible: Integers = np.flatnonzero(weights)
-        if not self._replacement and self._count > len(possible):
-            right = f"must be at most {len(possible)}, the number of weights > 0, if replacement=False"
+    def _possible(self, saved: WeightTable) -> WeightTable:
+        """The same weights; ValueError if too few of them are > 0."""
+        possible = np.count_nonzero(saved.weights)
+        if not self._replacement and self._count > possible:
+            right = f"must be at most {possible}, the number of weights > 0, if replacement=False"
             raise bad_argument("num_samples", self._count, right)
-        return possible
+        return saved
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration use the order of this epoch, and the weights that were set last."""
+        super().set_epoch(epoch)
+        self._since = [(min(first, self.epoch), saved) for first, saved in self._since]
 
     @property
     def random_over(self) -> Any:
-        return np.flatnonzero(self._weights)
+        return np.flatnonzero(self.weights)
 
     def _may_yield(self, key: Any) -> bool:
-        return type(key) is int and 0 <= key < len(self._weights)
+        return type(key) is int and 0 <= key < len(self.weights)
 
-    def _order(self) -> Sliceable:
-        seed = self.next_pass_seed()
+    def order(self, epoch: int) -> Order:
         if self._replacement:
-            ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
-            drawn = np.arange(_DRAWN_AT_ONCE)
-            uniform = chained(self._count, ends, lambda number: _uniform(seed, drawn + number * _DRAWN_AT_ONCE))
-            return Computed(lambda part: self.pick(uniform[part]))  # uses the weights at the moment of the read
+            read = self._drawn(self.epoch_seed(epoch)).__getitem__
+            return Computed(read, saved=lambda offset: self._fields([(0, self._since[-1][1])], epoch))
+        since = [(first, saved) for first, saved in self._since if first <= epoch][-1:] or self._since[:1]
+        order = lazily(partial(self._once, self.epoch_seed(epoch), since[0][1].weights))
+        return Computed(order.__getitem__, saved=lambda offset: self._fields(since + self._since[-1:], epoch))
+
+    def _drawn(self, seed: int) -> Order:
+        """With replacement, by the weights at the moment of the read."""
+        ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
+        drawn = np.arange(_DRAWN_AT_ONCE)
+        uniform = chained(self._count, ends, lambda number: _uniform(seed, drawn + number * _DRAWN_AT_ONCE))
+        return Computed(lambda part: self._since[-1][1].pick(uniform[part]))
+
+    def _once(self, seed: int, weights: Floats) -> Integers:
         # If each index arrives after an exponential waiting time whose rate is its weight, the order of arrival is an
         # order of drawing by weight without replacement. Logarithms of the times avoid overflow.
-        possible = np.flatnonzero(self._weights)
-        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
+        possible = np.flatnonzero(weights)
+        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(weights[possible])
         order: Integers = possible[np.argsort(waits, kind="stable")[: self._count]]
-        if self._next is not None:
-            self._set(self._next)
-            self.changes += 1
         return order
 
     def __len__(self) -> int:
         return self._count
 
-    def pick(self, uniform: Floats) -> Integers:
-        """The indices that random numbers from (0, 1) choose by the current weights."""
-        cumulated, last = self._table
-        picked: Integers = np.minimum(np.searchsorted(cumulated, uniform * cumulated[-1], "right"), last)
-        return picked
+    def _fields(self, since: list[tuple[int, WeightTable]], epoch: int) -> dict[str, Any]:
+        """What a position contains: the weights of its epoch, and those of the next epoch if they differ."""
+        fields = {"given": self._given.digest, "weights": self._field(since[0][1])}
+        later = self._field(since[-1][1])
+        return fields if later == fields["weights"] else {**fields, "next_weights": later}
 
-    def pass_state(self) -> dict[str, Any]:
-        about = {**super().pass_state(), "replacement": self._replacement, "given": self._given.digest}
-        state = {**about, "weights": self._field(self._saved)}
-        return state if self._next is None else {**state, "next_weights": self._field(self._next)}
-
-    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
-        """With replacement, the pass draws by the weights of now; without, only the next pass does."""
-        now = self._field(self._saved)
-        if self._replacement:
-            return {**state, "weights": now}
-        same = {name: value for name, value in state.items() if name != "next_weights"}
-        return same if now == state["weights"] else {**same, "next_weights": now}
-
-    def _field(self, saved: _Saved) -> str | dict[str, str]:
+    def _field(self, saved: WeightTable) -> str | dict[str, str]:
         """The field of a state: a digest of the weights; the weights themselves, if they were changed."""
         is_given = saved is self._given or saved.digest == self._given.digest
         return saved.digest if is_given or saved.packed is None else {"zlib": saved.packed}
 
-    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        super().check_pass_state(state, "given", "weights", "next_weights", *free)
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        load_rest = super().loading(state)
         given = field(state, "given", PATH)
         if not isinstance(given, str) or not re.fullmatch("[0-9a-f]{32}", given):
             raise bad_state(f"{PATH}given", given, "must be a hash, 32 hexadecimal digits")
-        for name in self._weights_in(state):
-            self._load(name, state[name])
-
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        super().load_pass_state(state, drawn)
         now, *later = [self._load(name, state[name]) for name in self._weights_in(state)]
-        if state["given"] != self._given.digest and now is not self._saved:
-            warn(
-                f"the weights of this {type(self).__name__} differ from those in the state, which apply from now on; "
-                "for others, set the attribute `weights` after the state is loaded"
-            )
-        if now is not self._saved or later or self._next is not None:
-            self._set(now, *later)
-            self.changes += 1
-        return drawn
+
+        def load() -> None:
+            load_rest()
+            if given != self._given.digest and now.digest != self._since[-1][1].digest:
+                warn(
+                    f"the weights of this {type(self).__name__} differ from those in the state, which apply from now "
+                    "on; for others, set the attribute `weights` after the state is loaded"
+                )
+            since = [(0, now), *((self.epoch + 1, saved) for saved in later)]
+            if [saved.digest for _, saved in since] != [saved.digest for _, saved in self._since]:
+                self.changes += 1
+            self._since = since
+
+        return load
 
     def _weights_in(self, state: Mapping[str, Any]) -> list[str]:
         """The names of the fields with weights."""
         field(state, "weights", PATH)
         return ["weights", *["next_weights"] * ("next_weights" in state and not self._replacement)]
 
-    def _load(self, name: str, value: Any) -> _Saved:
+    def _load(self, name: str, value: Any) -> WeightTable:
         """The weights of a field; ValueError if they are not known here, or do not fit."""
         whose = f"this {type(self).__name__}"
-        known = {saved.digest: saved for saved in (self._given, self._saved)}
+        known = {saved.digest: saved for saved in (self._given, *(saved for _, saved in self._since))}
         if isinstance(value, str):
             if value not in known:
                 raise bad_state(PATH + name, value, _OTHER.format(whose))
             return known[value]
         try:
-            saved = _Saved(_checked(_unpacked(field(value, "zlib", f"{PATH}{name}."), len(self._weights))))
-            self._possible(saved.weights)
+            saved = WeightTable(_checked(_unpacked(field(value, "zlib", f"{PATH}{name}."), len(self.weights))))
+            self._possible(saved)
         except (TypeError, ValueError, zlib.error) as error:
             raise bad_state(PATH + name, value, f"these weights do not fit {whose} ({error})") from None
         return known.get(saved.digest, saved)
@@ -197,8 +193,8 @@ _OTHER: Final = (
 )
 
 
-class _Saved:
-    """Weights, and how a state contains them; both are computed when a state is saved.
+class WeightTable:
+    """Weights, how indices are drawn by them, and how a state contains them; all is computed when it is used.
 
     Attributes:
         weights: a read-only array.
@@ -206,6 +202,16 @@ class _Saved:
 
     def __init__(self, weights: Floats) -> None:
         self.weights = weights
+
+    @cached_property
+    def _table(self) -> tuple[Floats, int]:
+        return np.cumsum(self.weights), int(np.flatnonzero(self.weights)[-1])
+
+    def pick(self, uniform: Floats) -> Integers:
+        """The indices that random numbers from (0, 1) choose by these weights."""
+        cumulated, last = self._table
+        picked: Integers = np.minimum(np.searchsorted(cumulated, uniform * cumulated[-1], "right"), last)
+        return picked
 
     @cached_property
     def digest(self) -> str:

@@ -15,11 +15,10 @@ import numpy as np
 
 from ..describe import describe, short_repr
 from ..errors import add_note, bad_state
-from ..sampler.base import start_pass
-from ..sampler.copies import computed_copy
-from ..sampler.passes import Pass
-from ..sampler.saved import check_saved_pass, saved_pass
-from ..state import field, int_field
+from ..sampler.base import epoch_of, order_of, read_ahead_of
+from ..sampler.passes import Pass, length_of
+from ..sampler.saved import saved_order
+from ..state import check_same, field, int_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +32,23 @@ class Indexed:
 class OrderedStream:
     """A dataset with `__getitem__`, read in the order of a sampler; it yields `Indexed` samples."""
 
-    def __init__(self, dataset: Any, sampler: Any, start: int = 0, stride: int = 1) -> None:
+    def __init__(self, dataset: Any, sampler: Any, start: int = 0, stride: int = 1, epoch: int | None = None) -> None:
         self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
+        self._epoch = epoch_of(sampler) if epoch is None else epoch
 
     def set_epoch(self, epoch: int) -> None:
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler = computed_copy(self._sampler)
-            self._sampler.set_epoch(epoch)
+        self._epoch = epoch
 
     @property
     def _inside(self) -> tuple[Any, ...]:
         return (self._dataset,)
 
     def shard(self, num_shards: int, index: int) -> OrderedStream:
-        return OrderedStream(
-            self._dataset, self._sampler, self._start + index * self._stride, self._stride * num_shards
-        )
+        start, stride = self._start + index * self._stride, self._stride * num_shards
+        return OrderedStream(self._dataset, self._sampler, start, stride, self._epoch)
 
     def __iter__(self) -> OrderedSamples:
-        return OrderedSamples(self._dataset, self._sampler, self._start, self._stride)
+        return OrderedSamples(self._dataset, self._sampler, self._start, self._stride, self._epoch)
 
     @short_repr
     def __repr__(self) -> str:
@@ -59,11 +56,16 @@ class OrderedStream:
 
 
 class OrderedSamples(Iterator[Indexed]):
-    """The samples of every `stride`-th key of a pass, from the key number `start` on."""
+    """The samples of every `stride`-th key of the order of an epoch, from the key number `start` on."""
 
-    def __init__(self, dataset: Any, sampler: Any, start: int, stride: int) -> None:
+    def __init__(self, dataset: Any, sampler: Any, start: int, stride: int, epoch: int) -> None:
         self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
-        self._order = json.loads(json.dumps(saved_pass(sampler)))
+        order = order_of(sampler, epoch)
+        assert order is not None, "only samplers whose order is computed are accepted"
+        self._keys = Pass(order, length_of(sampler), read_ahead_of(sampler))
+        saved = saved_order(sampler, epoch, order)
+        # A mixture knows more checkpoints in one process than in another one, but its order is the same.
+        self._order = json.loads(json.dumps({name: saved[name] for name in saved if name != "checkpoint"}))
         if isinstance(sampler, (list, tuple, np.ndarray)):
             self._order["keys"] = zlib.crc32(repr(list(sampler)).encode())
         if self._order.get("pending") is not None:
@@ -73,11 +75,9 @@ class OrderedSamples(Iterator[Indexed]):
         self._seek(0)
 
     def _seek(self, read: int) -> None:
-        """Starts the pass of the sampler, and continues after so many samples."""
-        keys = start_pass(computed_copy(self._sampler))
-        assert isinstance(keys, Pass), "only samplers whose order is computed are accepted"
-        keys.skip(self._start + read * self._stride)
-        self._keys, self._read = keys, read
+        """Continues after so many samples."""
+        self._keys.seek(self._start + read * self._stride)
+        self._read = read
 
     def __next__(self) -> Indexed:
         key = next(self._keys)
@@ -101,7 +101,8 @@ class OrderedSamples(Iterator[Indexed]):
             ValueError: the state is that of another order; the text names the difference.
         """
         order = field(state, "sampler")
-        check_saved_pass(self._sampler, order)
+        for name, ours in self._order.items():
+            check_same(order, name, ours, f"this {type(self._sampler).__name__}", "sampler.")
         if order != self._order:
             raise bad_state("sampler", order, f"the order here is {self._order!r:.200}; it must be the same")
         self._seek(int_field(state, "read"))

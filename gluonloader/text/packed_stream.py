@@ -35,12 +35,12 @@ from ..dataset.opening import NewestIterators, Opened
 from ..describe import arguments, call, describe, short_repr
 from ..errors import TokenError, bad_argument, bad_state
 from ..sampler.copies import check_orders_documents, unseeded
-from ..sampler.packing import LongDocuments, PackingMethod, PackingSampler, document_too_long
-from ..sampler.windowed import WindowedSampler
 from ..segments import PackedRow, Segments
 from ..state import check_same, field, int_field, list_field
 from .ordered_stream import Indexed, OrderedSamples, OrderedStream
 from .packed_dataset import PackedDataset
+from .packing import LongDocuments, PackingMethod, PackingSampler, document_too_long
+from .windowed import WindowedSampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, hide_own_frames, warn
 from ..loader import DataLoader as CoreDataLoader
-from ..loading.plan.sampler_state import seed_of_rank
+from ..loading.plan.position import seed_of_rank
 from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state, seed_field
 from ..statistics.stats import LoaderStats

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gluonloader import BatchSampler
-from gluonloader.loading.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start, sampler_state
+from gluonloader.loading.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start
 from gluonloader.loading.plan.base import Progress
-from gluonloader.loading.plan.sampler_state import fresh_state, load
+from gluonloader.loading.plan.position import fit, fresh_state, load
 from gluonloader.loading.plan.shard_state import check
 from gluonloader.state import ranges_field
 from gluonloader.work.in_flight import InFlight
@@ -161,7 +161,7 @@ def test_every_batch_of_indices_comes_once_despite_resumes(data, length, size, w
         if data.draw(st.integers(0, 4)) == 0:
             state = json.loads(json.dumps(plan.state()))
             batches = BatchSampler(range(length), size, last_batch)
-            plan = IndexPlan(batches, 0, 0, load(batches, state))
+            plan = IndexPlan(batches, 0, 0, load(batches, fit(batches, state, False)))
         elif data.draw(st.integers(0, 4)) == 0:
             plan.rewind()
     plan.finish()
@@ -174,7 +174,13 @@ def test_a_state_with_an_impossible_field_is_refused_and_the_field_named():
     batches = BatchSampler(range(6), 2)
     state = fresh_state(batches)
     for change, field in [
-        ({"skip": 1}, "skip=1"),
+        ({"batch": 1}, "batch=1: must be at most offset=0"),
+        ({"offset": 7}, "offset=7: must be at most 6"),
+        ({"rank": 1}, "rank=1: must be less than ranks=1"),
+        ({"ranks": 0}, "ranks=0"),
+        ({"last_batch": "discard"}, "last_batch='discard'"),
+        ({"batch_size": None}, "batch_size=None"),
+        ({"carried": [3]}, r"carried=\[3\]: must be a list of at most 0 indices"),
         ({"batch": "x"}, "batch='x'"),
         ({"ahead": [0]}, "ahead"),
         ({"ahead": [[0, 2]]}, "ahead"),
@@ -183,4 +189,4 @@ def test_a_state_with_an_impossible_field_is_refused_and_the_field_named():
         ({"ahead": 3}, "ahead"),
     ]:
         with pytest.raises(ValueError, match=f"state: {field}"):
-            sampler_state.check(batches, {**state, **change})
+            fit(batches, {**state, **change}, False)

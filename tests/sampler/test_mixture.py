@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import deque
 from itertools import islice, zip_longest
 from pathlib import Path
 
@@ -9,10 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from order_positions import part, position, resumed
 
 from gluonloader import BatchSampler, MixtureSampler, RandomSampler, SequentialSampler, ShardedSampler, WeightedSampler
-from gluonloader.sampler.copies import computed_copy
-from gluonloader.sampler.saved import refreshed
 from gluonloader.text import PackingSampler, TokenDataset
 
 WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
@@ -167,30 +167,22 @@ def test_a_position_is_exact_after_changes_of_the_weights(changes):
     order = list(whole)
     sampler = make()
     sampler.schedule(changes)
-    state = sampler.pass_state()
     keys = iter(sampler)
     for drawn in (0, 700, 5000, 9999):
         keys.seek(drawn)
         next(keys)
-        saved = json.loads(json.dumps(sampler.refreshed(state, drawn)))
-        resumed = make()
-        left = resumed.load_pass_state(saved, drawn)
-        again = iter(resumed)
-        again.skip(left)
+        again = resumed(make(), position(sampler, 0, drawn), drawn)
         assert list(islice(again, 300)) == order[drawn : drawn + 300]
 
 
 def test_a_position_after_a_change_that_was_drawn_ahead():
     sampler = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
-    state, keys = sampler.pass_state(), iter(sampler)
+    keys = iter(sampler)
     first = list(islice(keys, 100))
     sampler.weights = [0, 1]
     second = list(islice(keys, 100))
-    saved = sampler.refreshed(state, 60)
-    resumed = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
-    resumed.load_pass_state(saved, 60)
-    again = iter(resumed)
-    again.skip(60)
+    fresh = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
+    again = resumed(fresh, position(sampler, 0, 60), 60)
     assert list(islice(again, 140)) == (first + second)[60:]
 
 
@@ -224,32 +216,28 @@ def test_steps_far_back_are_computed_again():
 
 def test_new_weights_that_were_not_used_yet_are_in_the_state():
     sampler = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
-    state, keys = sampler.pass_state(), iter(sampler)
+    keys = iter(sampler)
     list(islice(keys, 50))
     sampler.weights = [0, 1]
-    saved = json.loads(json.dumps(sampler.refreshed(state, 50)))
+    saved = position(sampler, 0, 50)
     rest = list(keys)
-    resumed = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
-    resumed.load_pass_state(saved, 50)
-    again = iter(resumed)
-    again.skip(50)
-    assert list(again) == rest
+    fresh = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    assert list(resumed(fresh, saved, 50)) == rest
     before = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
     before.weights = [0, 1]
-    resumed.load_pass_state(before.pass_state(), 0)
-    assert resumed.weights == [0, 1]
+    resumed(fresh, position(before), 0)
+    assert fresh.weights == [0, 1]
 
 
 def test_a_loaded_position_replaces_what_was_computed_before():
     sampler = MixtureSampler([500, 500], weights=[1, 0], num_samples=9000, seed=1)
-    state = sampler.pass_state()
+    state = position(sampler)
     keys = iter(sampler)
     expected = list(islice(keys, 100))
     sampler.weights = [0, 1]
     assert list(islice(keys, 100)) != expected
-    sampler.load_pass_state(state, 0)
-    copied = computed_copy(sampler, 0)
-    assert list(islice(iter(copied), 100)) == expected
+    resumed(sampler, state, 0)
+    assert part(sampler, 0, 0, 100) == expected
     with pytest.raises(ValueError, match="k=10: 4096 indices were computed already"):
         sampler.schedule([(10, [1, 1])])
 
@@ -279,9 +267,8 @@ def test_the_state_is_small_and_does_not_grow():
     sampler = MixtureSampler([10**9] * 10, num_samples=10**9, seed=0)
     for step in range(5):
         sampler.schedule([(10**8 * (step + 1), np.random.default_rng(step).random(10))])
-    state, keys = sampler.pass_state(), iter(sampler)
-    next(keys)
-    assert len(json.dumps(sampler.refreshed(state, 1))) < 2000
+    next(iter(sampler))
+    assert len(json.dumps(position(sampler, 0, 1))) < 2000
 
 
 def test_shares_of_ranks():
@@ -309,7 +296,7 @@ def test_a_dict_names_the_sources():
     named.schedule([(10**6, {"web": 0, "code": 1})])
     other = MixtureSampler({"code": 60, "web": 40}, num_samples=40, seed=3)
     with pytest.raises(ValueError, match=r"sampler\.names=\['web', 'code'\]"):
-        other.load_pass_state(named.pass_state(), 0)
+        resumed(other, position(named), 0)
 
 
 def test_a_position_in_a_mixture_of_long_documents_can_be_loaded():
@@ -320,29 +307,26 @@ def test_a_position_in_a_mixture_of_long_documents_can_be_loaded():
         sources = [Long(range(40)), Long(range(40))]
         return MixtureSampler(sources, weights=[2, 1], unit="tokens", num_samples=5000, seed=0)
 
-    sampler, resumed = make(), make()
-    state, order = sampler.pass_state(), list(sampler)
-    resumed.load_pass_state(json.loads(json.dumps(sampler.refreshed(state, 4900))), 4900)
-    keys = iter(resumed)
-    keys.skip(4900)
-    assert list(keys) == order[4900:]
+    sampler = make()
+    order = list(sampler)
+    assert list(resumed(make(), position(sampler, 0, 4900), 4900)) == order[4900:]
 
 
 def test_weights_that_were_edited_since_the_state_was_saved_are_a_warning():
     def make(weights):
         return MixtureSampler([500, 500], weights=weights, num_samples=400, seed=1)
 
-    state = make([1, 3]).pass_state()
+    state = position(make([1, 3]))
     edited = make([1, 1])
     text = r"weights=\[0.5, 0.5\] of this MixtureSampler differ from \[0.25, 0.75\] in the state"
     with pytest.warns(RuntimeWarning, match=text):
-        edited.load_pass_state(state, 0)
+        resumed(edited, state, 0)
     assert edited.weights == [0.25, 0.75]
     edited.weights = [0.5, 0.5]
-    make([1, 1]).load_pass_state(edited.pass_state(), 0)  # without a warning, since this program is not edited
+    resumed(make([1, 1]), position(edited), 0)  # without a warning, since this program is not edited
     changed = make([1, 3])
     changed.weights = [1, 0]
-    make([1, 3]).load_pass_state(changed.pass_state(), 0)  # neither
+    resumed(make([1, 3]), position(changed), 0)  # neither
 
 
 def test_no_change_is_scheduled_for_a_window_that_was_planned_before():
@@ -351,12 +335,10 @@ def test_no_change_is_scheduled_for_a_window_that_was_planned_before():
         return mixture, PackingSampler(np.ones(18_000, int), 10, mixture, window=6000, seed=1)
 
     mixture, rows = make()
-    state, keys = rows.pass_state(), iter(rows)
-    for _ in range(700):
-        next(keys)
-    saved = refreshed(rows, state, 700)
+    deque(islice(rows, 700), maxlen=0)
+    saved = position(rows, 0, 700)
     mixture, rows = make()
-    rows.load_pass_state(saved, 700)
+    resumed(rows, saved, 700)
     with pytest.raises(ValueError, match="k=11000: 12000 indices were computed already"):
         mixture.schedule([(11_000, [1, 0])])
     mixture.schedule([(12_000, [1, 0])])
@@ -429,4 +411,4 @@ def test_an_index_outside_of_its_dataset():
 def test_a_position_of_another_mixture_is_refused(change):
     sampler = MixtureSampler([3, 4], seed=0)
     with pytest.raises(ValueError, match="state: sampler"):
-        sampler.load_pass_state({**sampler.pass_state(), **change}, 0)
+        resumed(sampler, {**position(sampler), **change}, 0)

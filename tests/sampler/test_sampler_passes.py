@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from order_positions import position, resumed
 
 from gluonloader import (
     BatchSampler,
     BlockShuffleSampler,
+    DataLoader,
     FilterSampler,
     IntervalSampler,
     RandomSampler,
@@ -22,9 +24,9 @@ from gluonloader import (
 )
 from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler, SortedSampler
 from gluonloader.indices import as_list
-from gluonloader.sampler.base import OrderedSampler, iterate
+from gluonloader.sampler.base import iterate, order_of
 from gluonloader.sampler.passes import Pass, cut, skip
-from gluonloader.sampler.saved import load_saved_pass, refreshed, saved_pass
+from gluonloader.state import add_checksum
 
 N = 23
 LENGTHS = [i * 5 % 7 for i in range(N)]
@@ -123,10 +125,15 @@ def test_a_pass_of_each_sampler_skips_and_seeks_without_reading(make):
 @pytest.mark.parametrize("part", [slice(0, 9), slice(3, 20, 4), slice(7, 8), slice(5, 5), slice(2, 1000, 9)], ids=str)
 @every_sampler
 def test_a_slice_of_an_order_equals_that_of_the_whole_list(make, part):
-    if not isinstance(make(), OrderedSampler):
-        return
-    whole, one = list(make()), make()._order()[part]
+    whole, one = list(make()), order_of(make(), 0)[slice(*part.indices(len(make())))]
     assert list(map(str, one)) == list(map(str, whole[part]))
+
+
+@every_sampler
+def test_to_read_an_order_changes_nothing(make):
+    sampler = make()
+    orders = [as_list(order_of(sampler, epoch)[0 : len(sampler)]) for epoch in (2, 0, 1)]
+    assert [list(sampler) for _ in range(3)] == [orders[1], orders[2], orders[0]]
 
 
 def test_an_order_is_read_ahead_unless_that_is_switched_off():
@@ -215,47 +222,22 @@ def test_a_sampler_that_only_iterates_cannot_go_back():
         keys.seek(0)
 
 
-# -- States -----------------------------------------------------------------------------------------------------------
+# -- Positions --------------------------------------------------------------------------------------------------------
 
 
 @every_sampler
-def test_a_saved_pass_resumes_in_a_fresh_sampler(make):
+def test_a_position_is_loaded_into_a_fresh_sampler(make):
     for epoch in range(3):
         source = make()
         for _ in range(epoch):
             list(source)
-        state = saved_pass(source)
+        state = position(source, epoch)
         assert len(json.dumps(state)) < 400
-        whole = list(source)
-        after = list(source)
+        whole, after = list(source), list(source)
         for drawn in (0, 1, len(whole) // 2, len(whole)):
             fresh = make()
-            left = load_saved_pass(fresh, through_json(state), drawn)
-            keys = iter(fresh)
-            skip(keys, left)
-            if not isinstance(fresh, ShardedSampler):  # its rest is distributed again: see test_sharded.py
-                assert list(keys) == whole[drawn:]
-            else:
-                list(keys)
+            assert list(resumed(fresh, state, drawn)) == whole[drawn:]
             assert list(fresh) == after
-
-
-@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
-@every_sampler
-def test_a_saved_pass_over_batches_resumes_in_a_fresh_sampler(make, last_batch):
-    source = BatchSampler(make(), 4, last_batch)
-    for _ in range(3):
-        state = through_json(source.pass_state())
-        whole = list(source)
-        following = source.carried
-        for drawn in range(len(whole) + 1):
-            fresh = BatchSampler(make(), 4, last_batch)
-            left = fresh.load_pass_state(state, drawn)
-            keys = iterate(fresh)
-            keys.skip(left)
-            assert list(keys) == whole[drawn:]
-            keys.commit()
-            assert fresh.carried == following
 
 
 @pytest.mark.parametrize(
@@ -272,17 +254,15 @@ def test_a_saved_pass_over_batches_resumes_in_a_fresh_sampler(make, last_batch):
 )
 def test_a_seed_that_was_given_is_checked_and_one_that_was_drawn_is_replaced(make):
     source = make(7)
-    state = source.pass_state()
+    state = position(source)
     drawn, given_, other = make(None), make(7), make(8)
     assert (drawn.adopts, given_.adopts) == (True, False)
-    for fresh in (drawn, given_):
-        assert fresh.load_pass_state(through_json(state), 0) == 0
-    assert list(drawn) == list(given_) == list(source)
+    assert list(resumed(drawn, state, 0)) == list(resumed(given_, state, 0)) == list(source)
     assert list(drawn) == list(source), "and so the next epoch"
-    before = other.pass_state()
+    before = position(other)
     with pytest.raises(ValueError, match=r"state: sampler\.seed=7: .* has seed=8"):
-        other.load_pass_state(state, 0)
-    assert other.pass_state() == before
+        resumed(other, state, 0)
+    assert position(other) == before
 
 
 def changes(value):
@@ -297,23 +277,21 @@ def changes(value):
 
 
 @every_sampler
-def test_every_field_of_a_state_is_checked(make):
-    source = BatchSampler(make(), 4, "rollover")
-    state = through_json(source.pass_state())
-    epoch_may_be = {"epoch", "start", "index", "num_shards"}  # fields that may have another value
+def test_every_field_of_a_position_is_checked(make):
+    state = position(make())
 
     def check(changed, name):
-        target = BatchSampler(make(), 4, "rollover")
-        before = target.pass_state()
+        target = make()
+        before = position(target)
         with pytest.raises(ValueError, match=rf"state: sampler\.{name}\b"):
-            target.load_pass_state(changed, 0)
-        assert target.pass_state() == before
+            resumed(target, changed, 0)
+        assert position(target) == before
 
     def walk(part, put):
         for name, value in part.items():
             check(put({key: kept for key, kept in part.items() if key != name}), name)
             for other in changes(value):
-                if not (name in epoch_may_be and type(other) is int and other >= 1):
+                if not (name == "epoch" and type(other) is int and other >= 1):
                     check(put({**part, name: other}), name)
             if isinstance(value, dict):
                 walk(value, lambda new, name=name: put({**part, name: new}))
@@ -321,41 +299,54 @@ def test_every_field_of_a_state_is_checked(make):
     walk(state, lambda new: new)
 
 
-def test_a_state_of_another_length_size_or_kind_is_refused():
-    state = BatchSampler(RandomSampler(20, seed=0), 4, "rollover").pass_state()
+def test_a_position_of_another_length_or_kind_is_refused():
+    state = position(RandomSampler(20, seed=0))
     for other, text in [
-        (BatchSampler(RandomSampler(21, seed=0), 4, "rollover"), "length=20: this RandomSampler has length=21"),
-        (BatchSampler(RandomSampler(20, seed=0), 5, "rollover"), "batch_size=4: this BatchSampler has batch_size=5"),
-        (
-            BatchSampler(RandomSampler(20, seed=0), 4, "keep"),
-            "last_batch='rollover': this BatchSampler has last_batch='keep'",
-        ),
-        (BatchSampler(SequentialSampler(20), 4, "rollover"), "kind='RandomSampler': .* has kind='SequentialSampler'"),
-        (BatchSampler(RandomSampler(20, 0, "bijection"), 4, "rollover"), "method='permutation'"),
+        (RandomSampler(21, seed=0), "length=20: this RandomSampler has length=21"),
+        (SequentialSampler(20), "kind='RandomSampler': .* has kind='SequentialSampler'"),
+        (RandomSampler(20, 0, "bijection"), "method='permutation'"),
     ]:
         with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
-            other.load_pass_state(state, 1)
+            resumed(other, state, 1)
+
+
+def loader_of(sampler, size, last_batch="rollover"):
+    return DataLoader(range(30), size, sampler=sampler, last_batch=last_batch, batchify_fn=list)
 
 
 @pytest.mark.parametrize("carried", [[1, 2, 3, 4], [[1]], "ab", None, {}, [{}]])
 def test_carried_indices_in_a_state_are_checked(carried):
-    state = {**BatchSampler(range(9), 4, "rollover").pass_state(), "carried": carried}
-    with pytest.raises(ValueError, match=r"sampler\.carried=.*list of at most 3 indices"):
-        BatchSampler(range(9), 4, "rollover").load_pass_state(state, 0)
+    state = add_checksum({**loader_of(range(9), 4).state_dict(), "carried": carried})
+    with pytest.raises(ValueError, match=r"state: carried=.*list of at most 3 indices"):
+        loader_of(range(9), 4).load_state_dict(state)
 
 
 def test_carried_numpy_scalars_are_saved_as_json():
-    batches = BatchSampler([np.int64(3), "a", 2.5, None, np.True_, np.str_("b")], 4, "rollover")
-    list(batches)
-    assert through_json(batches.pass_state())["carried"] == [True, "b"]
+    loader = DataLoader(
+        Echo(),
+        4,
+        sampler=[np.int64(3), "a", 2.5, None, np.True_, np.str_("b")],
+        last_batch="rollover",
+        batchify_fn=list,
+    )
+    list(loader)
+    assert through_json(loader.state_dict())["carried"] == [True, "b"]
 
 
 def test_an_index_that_json_cannot_hold_cannot_be_saved():
-    batches = BatchSampler([(1, 2), (3, 4)], 3, "rollover")
-    batches.pass_state()
-    list(batches)
+    loader = DataLoader(Echo(), 3, sampler=[(1, 2), (3, 4)], last_batch="rollover", batchify_fn=list)
+    loader.state_dict()
+    list(loader)
     with pytest.raises(TypeError, match=r"the index \(1, 2\) is carried over .*last_batch='keep'"):
-        batches.pass_state()
+        loader.state_dict()
+
+
+class Echo:
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, key):
+        return key
 
 
 class Epochs(Foreign):
@@ -374,16 +365,10 @@ class Epochs(Foreign):
     "make", [lambda: Foreign(10), lambda: Epochs(10), lambda: range(10), lambda: list("abcdefghij")]
 )
 def test_other_samplers_are_drawn_from_again(make):
-    source = BatchSampler(make(), 3)
-    if isinstance(source.sampler, Epochs):
-        source.sampler.set_epoch(4)
-    state = through_json(source.pass_state())
-    whole = list(source)
-    fresh = BatchSampler(make(), 3)
-    left = fresh.load_pass_state(state, 2)
-    keys = iterate(fresh)
-    keys.skip(left)
-    assert (left, list(keys)) == (2, whole[2:])
+    source = make()
+    if isinstance(source, Epochs):
+        source.set_epoch(4)
+    assert list(resumed(make(), position(source), 6)) == list(source)[6:]
 
 
 @pytest.mark.parametrize(
@@ -396,7 +381,7 @@ def test_other_samplers_are_drawn_from_again(make):
 )
 def test_other_samplers_are_checked_as_far_as_they_can_be(sampler, other, text):
     with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
-        BatchSampler(other, 3).load_pass_state(BatchSampler(sampler, 3).pass_state(), 2)
+        resumed(other, position(sampler), 2)
 
 
 def test_a_subclass_that_overrides_iter_is_iterated():
@@ -416,31 +401,30 @@ def test_a_subclass_that_overrides_iter_is_iterated():
         assert list(ShardedSampler(kind(5), 2, 0)) == [4, 2, 0]
 
 
-def test_refreshed_updates_a_state_with_weights_that_changed():
-    batches = BatchSampler(ShardedSampler(WeightedSampler([1, 2], seed=0), 2, 0), 2)
-    state = batches.pass_state()
-    list(batches)
-    batches.sampler.sampler.weights = [3, 4]
-    now = refreshed(batches, state, 0)
-    assert now["sampler"]["sampler"]["weights"] != state["sampler"]["sampler"]["weights"]
-    now["sampler"]["sampler"]["weights"] = state["sampler"]["sampler"]["weights"]
-    assert now == state
-    unchanging = BatchSampler(WeightedSampler([1, 2], replacement=False, seed=0), 2)
-    state = unchanging.pass_state()
-    unchanging.sampler.weights = [3, 4]
-    now = refreshed(unchanging, state, 0)
-    assert now["sampler"].pop("next_weights"), "the new weights, which apply from the next pass on"
-    assert now == state, "this pass keeps the weights with which it started"
+def test_a_position_contains_the_weights_that_apply_there():
+    shared = ShardedSampler(WeightedSampler([1, 2], seed=0), 2, 0)
+    before = position(shared)
+    list(shared)
+    shared.sampler.weights = [3, 4]
+    now = position(shared)
+    assert now["sampler"]["weights"] != before["sampler"]["weights"]
+    now["sampler"]["weights"] = before["sampler"]["weights"]
+    assert now == before
+    once = WeightedSampler([1, 2], replacement=False, seed=0)
+    before = position(once)
+    iter(once)
+    once.weights = [3, 4]
+    now = position(once)
+    assert now.pop("next_weights"), "the new weights, which apply from the next epoch on"
+    assert now == before, "this epoch keeps the weights with which it started"
 
 
 @pytest.mark.parametrize("sampler", [[3, 1, 4, 1, 5], (0, 2, 4, 1, 3), range(5)], ids=["list", "tuple", "range"])
 def test_indices_carried_over_from_plain_sequences_are_loaded(sampler):
-    batches = BatchSampler(sampler, 2, "rollover")
-    list(batches)
-    state = json.loads(json.dumps(batches.pass_state()))
-    other = BatchSampler(sampler, 2, "rollover")
-    assert other.load_pass_state(state, 0) == 0
-    assert list(other) == list(batches) == [[sampler[4], sampler[0]], list(sampler[1:3]), list(sampler[3:5])]
+    loader, other = loader_of(sampler, 2), loader_of(sampler, 2)
+    list(loader)
+    other.load_state_dict(through_json(loader.state_dict()))
+    assert list(other) == list(loader) == [[sampler[4], sampler[0]], list(sampler[1:3]), list(sampler[3:5])]
 
 
 def test_indices_may_be_of_any_size():

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from orders import WITHOUT_WEIGHTS
 
 from gluonloader import (
-    BatchSampler,
     BlockShuffleSampler,
     DataLoader,
     RandomSampler,
@@ -27,7 +26,7 @@ from gluonloader import (
 )
 from gluonloader import ranks as ranks_module
 from gluonloader.errors import MissingExtraError
-from gluonloader.sampler.base import iterate
+from gluonloader.state import add_checksum
 
 orders = st.sampled_from(list(WITHOUT_WEIGHTS.values()))
 
@@ -124,44 +123,32 @@ def test_a_sampler_that_does_not_shuffle_needs_no_seed():
 # -- Positions: the number of ranks changes ---------------------------------------------------------------------------
 
 
-class Rank:
-    """One process: it reads batches from its sampler until it has to stop."""
-
-    def __init__(self, make, length, size, ranks, index, even, state, batches):
-        self.batches = BatchSampler(ShardedSampler(make(length), ranks, index, even), size)
-        left = self.batches.load_pass_state(json.loads(json.dumps(state)), batches) if state else 0
-        self.start = self.batches.pass_state()
-        self.keys = iterate(self.batches)
-        self.keys.skip(left)
-
-    def give(self, number):
-        return list(islice(self.keys, number))
+def loader_of(share, size, last_batch="keep"):
+    return DataLoader(range(1000), size, sampler=share, last_batch=last_batch, seed=1, batchify_fn=list)
 
 
 @pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 100))])
+@pytest.mark.filterwarnings("ignore:a Foreign has no epoch")
 def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name, seed):
     chance = random.Random(f"{name} {seed}")
     make, length, size = WITHOUT_WEIGHTS[name], chance.randint(1, 200), chance.randint(1, 6)
     even = chance.choice(["pad", "keep"])
-    epoch_before = chance.randint(0, 2)
-    state, batches = None, 0
-    if epoch_before and hasattr(make(length), "set_epoch"):
-        source = BatchSampler(ShardedSampler(make(length), 1, 0), size)
-        source.sampler.set_epoch(epoch_before)
-        state = source.pass_state()
+    state, remaining, epoch = None, length, chance.randint(0, 2)
     given_out, padding = Counter(), 0
     for last in (*[False] * chance.randint(0, 4), True):
         count = chance.choice([1, 2, 3, 4, 8, 13])
-        ranks = [Rank(make, length, size, count, index, even, state, batches) for index in range(count)]
-        start = ranks[0].start["sampler"]
-        remaining = length - start["start"]
+        loaders = [loader_of(ShardedSampler(make(length), count, index, even), size) for index in range(count)]
         if last:
             padding = (-remaining) % count if even == "pad" else 0
-        stop = length if last else chance.randint(0, remaining // (size * count))
-        for rank in ranks:
-            given_out.update(chain.from_iterable(rank.give(stop)))
-        state, batches = ranks[0].start, stop
+        stop = length if last else chance.randint(0, (remaining - 1) // (size * count))
+        for loader in loaders:
+            if state is None:
+                loader.set_epoch(epoch)
+            else:
+                loader.load_state_dict(json.dumps(state))
+            given_out.update(chain.from_iterable(islice(loader, stop)))
+        state, remaining = loaders[0].state_dict(), remaining - stop * size * count
     assert set(given_out) == set(make(length))
     assert given_out.total() == length + padding
     if even == "keep":
@@ -170,10 +157,11 @@ def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name,
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 def test_after_a_resume_the_next_epoch_is_whole_and_the_same_for_any_number_of_ranks(count):
-    state = BatchSampler(ShardedSampler(RandomSampler(64, seed=5), 4, 0, "keep"), 2).pass_state()
-    after = [BatchSampler(ShardedSampler(RandomSampler(64, seed=5), count, i, "keep"), 2) for i in range(count)]
-    assert [rank.load_pass_state(state, 3) for rank in after] == [0] * count
-    assert sum(len(rank.sampler) for rank in after) == 40
+    before = loader_of(ShardedSampler(RandomSampler(64, seed=5), 4, 0, "keep"), 2)
+    list(islice(before, 3))
+    after = [loader_of(ShardedSampler(RandomSampler(64, seed=5), count, i, "keep"), 2) for i in range(count)]
+    for rank in after:
+        rank.load_state_dict(before.state_dict())
     rest = [list(chain.from_iterable(rank)) for rank in after]
     order = RandomSampler(64, seed=5)
     together = [index for row in zip_longest(*rest) for index in row if index is not None]
@@ -182,57 +170,48 @@ def test_after_a_resume_the_next_epoch_is_whole_and_the_same_for_any_number_of_r
     assert [index for row in zip_longest(*whole) for index in row if index is not None] == list(order)
 
 
-def test_rank_0_always_has_the_most_indices():
-    ranks = [BatchSampler(ShardedSampler(range(5), 4, index, "keep"), 1) for index in range(4)]
-    state, drawn = ranks[0].pass_state(), len(list(ranks[0]))
-    fresh = BatchSampler(ShardedSampler(range(5), 2, 0), 1)
-    fresh.load_pass_state(state, drawn)
-    assert (drawn, len(fresh), list(fresh)) == (2, 0, [])
-
-
 def test_a_resume_at_the_end_of_an_epoch_pads_nothing():
-    state = BatchSampler(ShardedSampler(range(8), 4, 0), 2).pass_state()
-    fresh = BatchSampler(ShardedSampler(range(8), 3, 1), 2)
-    fresh.load_pass_state(state, 1)
-    assert (list(fresh), list(fresh)) == ([], [[1, 4], [7]])
-
-
-def test_set_epoch_starts_at_the_first_index_of_that_epoch():
-    share = ShardedSampler(RandomSampler(20, seed=1), 2, 0)
-    whole = list(share)
-    share.load_pass_state({**share.pass_state(), "start": 8}, 0)
-    share.set_epoch(0)
-    assert list(share) == whole
+    loader = loader_of(ShardedSampler(range(8), 4, 0), 1)
+    list(islice(loader, 1))
+    state = {**loader.state_dict(), "batch": 2, "offset": 8}
+    fresh = loader_of(ShardedSampler(range(8), 3, 1), 1)
+    fresh.load_state_dict(add_checksum(state))
+    assert (list(fresh), list(fresh)) == ([], [[1], [4], [7]])
 
 
 def test_carried_indices_load_only_into_the_same_share():
-    source = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
+    def make(ranks, index):
+        return loader_of(ShardedSampler(range(10), ranks, index), 3, "rollover")
+
+    source = make(2, 1)
     list(source)
-    state = source.pass_state()
+    state = source.state_dict()
     assert state["carried"] == [7, 9]
-    same = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
-    assert same.load_pass_state(state, 0) == 0
+    same = make(2, 1)
+    same.load_state_dict(state)
     assert list(same) == list(source)
-    for ranks, index, name in ((3, 1, "num_shards=2, not num_shards=3"), (2, 0, "index=1, not index=0")):
-        other = BatchSampler(ShardedSampler(range(10), ranks, index), 3, "rollover")
-        with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: saved with {name}"):
-            other.load_pass_state(state, 0)
-    same.load_pass_state(state, 1)
-    assert list(same) == [[3, 5, 7]], "what was carried was in the first batch"
+    for ranks, index in ((3, 1), (2, 0)):
+        text = rf"state: carried=\[7, 9\]: rank 1 of 2 started the epoch with these .* this is rank {index} of {ranks}"
+        with pytest.raises(ValueError, match=text):
+            make(ranks, index).load_state_dict(state, new_batch_size=True)
+    list(islice(same, 1))
+    again = make(2, 1)
+    again.load_state_dict(same.state_dict())
+    assert list(again) == [[5, 7, 9]], "what was carried was in the first batch"
 
 
 def test_a_position_of_another_length_or_sampler_is_refused():
-    state = ShardedSampler(RandomSampler(20, seed=1), 2, 0).pass_state()
+    state = loader_of(ShardedSampler(RandomSampler(20, seed=1), 2, 0), 2).state_dict()
     for other, text in [
-        (RandomSampler(21, seed=1), "length=20: the sampler of this ShardedSampler has length=21"),
+        (RandomSampler(21, seed=1), "length=20: this RandomSampler has length=21"),
         (RandomSampler(20, seed=2), "seed=1: this RandomSampler has seed=2"),
         (SequentialSampler(20), "kind='RandomSampler'"),
     ]:
-        share = ShardedSampler(other, 2, 0)
-        before = share.pass_state()
+        loader = loader_of(ShardedSampler(other, 2, 0), 2)
+        before = loader.state_dict()
         with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
-            share.load_pass_state({**state, "start": 4}, 3)
-        assert share.pass_state() == before
+            loader.load_state_dict(state)
+        assert loader.state_dict() == before
 
 
 # -- Ranks from elsewhere ---------------------------------------------------------------------------------------------
@@ -399,8 +378,8 @@ def test_batches_that_came_out_of_order_stay_with_their_share(tmp_path):
     for shares, index in [(2, 1), (3, 0), (1, 0)]:
         with make(shares, index) as loader:
             before = loader.state_dict()
-            text = f"state: ahead=.*shard 0 of 2 delivered .* this is shard {index} of {shares}; load the state of this"
-            with pytest.raises(ValueError, match=f"{text} shard, or save with in_order=True"):
+            text = f"state: ahead=.*rank 0 of 2 delivered .* this is rank {index} of {shares}; load the state of this"
+            with pytest.raises(ValueError, match=f"{text} rank, or save with in_order=True"):
                 loader.load_state_dict(state)
             assert loader.state_dict() == before
     with make(2, 0) as loader:

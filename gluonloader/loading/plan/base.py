@@ -26,6 +26,7 @@ class Start:
 
     number: int = 0  # of the next batch in the epoch
     skip: int = 0  # batches to skip in the sampler's pass
+    offset: int | None = None  # where that pass starts; None if the batches before it have the usual size
     ahead: tuple[range, ...] = ()  # numbers of later batches that were delivered before the position was saved
     errors: int = 0  # samples that raised an error before the position was saved
 

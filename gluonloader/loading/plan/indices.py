@@ -1,11 +1,11 @@
 """The plan of a map-style dataset: it draws lists of indices from a batch sampler.
 
-sampler_state.py saves and restores the state of the batch sampler.
+position.py says where it stands, and restores that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,13 @@ from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...locks import Lock
-from ...sampler.base import iterate
 from ...sampler.copies import changes_of
 from ...sampler.epochs import epochs_of
-from ...sampler.passes import BatchPass, as_keys, skip
-from ...sampler.saved import refreshed, saved_pass
+from ...sampler.passes import BatchPass, as_keys
 from ...segments import PackedRow
 from ...work.in_flight import InFlight
 from ...work.task import Task
-from . import sampler_state
+from . import position
 from .base import Progress, Start
 from .errors import ErrorCount
 
@@ -38,8 +36,7 @@ class Started:
     users_epochs: list[int | None]  # see `sampler.epochs_of`
     snapshot: Any = None  # the state of a stateful sampler before that batch
     drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
-    new_batch_size: bool = False  # whether the batches before that batch had another size
-    moved: bool = False  # whether that batch comes first in a pass whose start was moved, as for another batch size
+    new_batch_size: bool = False  # whether the batches before that batch had another size, or other ranks
 
 
 class IndexPlan:
@@ -47,49 +44,52 @@ class IndexPlan:
 
     Args:
         batch_sampler: any iterable of lists of indices; its next pass starts here.
-        start: where the epoch starts; `sampler_state.load` returns it for a saved position.
+        start: where the epoch starts; `position.load` returns it for a saved position.
+        order_epoch, carried: see `OrderPass`.
     """
 
-    def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
+    def __init__(
+        self,
+        batch_sampler: Any,
+        epoch: int,
+        seed: int,
+        start: Start,
+        order_epoch: int | None = None,
+        carried: Sequence[Any] | None = None,
+    ) -> None:
         self.epoch, self.outdated, self._ends = epoch, False, False
         self.lock = Lock()
         self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, start.errors)
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._batch_sampler = batch_sampler
-        self._seed = sampler_state.seed_of_rank(seed, batch_sampler)
-        self._stateful = sampler_state.stateful_part(batch_sampler)
-        try:
-            self._pass_state: dict[str, Any] | TypeError = saved_pass(batch_sampler)
-        except TypeError as error:
-            self._pass_state = error  # JSON cannot store the carried indices: the epoch runs, but cannot be saved
-        changes = changes_of(batch_sampler)  # before the pass starts, which may set weights for the pass after it
-        self._batches: Iterator[Any] = iterate(batch_sampler)
-        skip(self._batches, start.skip)
-        self._pass_start = start.number - start.skip  # number of the batch that comes first in the pass
+        self._seed = position.seed_of_rank(seed, batch_sampler)
+        self._stateful = position.stateful_part(batch_sampler)
+        self._pass = position.OrderPass(batch_sampler, start, order_epoch, carried)
         self._progress = Progress(start.number, start.ahead, self.in_flight)
-        carried = None if self._pass_start else list(getattr(batch_sampler, "carried", ()))
-        self.started = Started(start.number, carried, changes, epochs_of(batch_sampler))
+        known = None if start.number - start.skip else list(getattr(batch_sampler, "carried", ()))
+        self.started = Started(start.number, known, changes_of(batch_sampler), epochs_of(batch_sampler))
         self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
         self._carries_over = True  # `carry_over` was not called yet
-        self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`
+        self._drawing = False  # whether `_pass` is perhaps not at the number `upcoming`
 
     def next(self) -> Task:
         while not self._ends:
             number = self._progress.upcoming
             if self._stateful is not None:
-                self._snapshots[number] = sampler_state.snapshot(self._stateful)
+                self._snapshots[number] = position.snapshot(self._stateful)
                 self._forget_snapshots()
             self._drawing = True
             started = self.started
             is_first = number == started.number and started.drawn is None
             if is_first:
                 started.snapshot = self._snapshots.get(number)
+            batches = self._pass.batches
             try:
-                if isinstance(self._batches, BatchPass):
-                    indices = self._batches.cut()
+                if isinstance(batches, BatchPass):
+                    indices = batches.cut()
                 else:
-                    indices = _keys_of(next(self._batches), number, self._batch_sampler)
+                    indices = _keys_of(next(batches), number, self._batch_sampler)
             except Exception as error:  # the end, or an error of the sampler
                 self._drawing = from_signal_handler(error)
                 raise
@@ -105,10 +105,10 @@ class IndexPlan:
 
     def _skip_settled(self) -> None:
         """Skips the next batches that were delivered before the epoch was resumed, which may be very many."""
-        progress = self._progress
-        if isinstance(self._batches, BatchPass) and (settled := progress.settled_from(progress.upcoming)):
+        progress, batches = self._progress, self._pass.batches
+        if isinstance(batches, BatchPass) and (settled := progress.settled_from(progress.upcoming)):
             self._drawing = True
-            self._batches.skip(settled)
+            batches.skip(settled)
             progress.upcoming += settled
             self._drawing = False
 
@@ -146,7 +146,7 @@ class IndexPlan:
     @property
     def batches(self) -> int:
         """The number of batches in this epoch, until it is finished."""
-        return len(self._batch_sampler)
+        return self._pass.count
 
     @property
     def finished(self) -> bool:
@@ -158,21 +158,22 @@ class IndexPlan:
 
     def carry_over(self) -> None:
         """Moves the indices that are left over to the next epoch (rollover). A second call does nothing."""
-        if isinstance(self._batches, BatchPass) and self._carries_over:
-            self._batches.commit()
+        if self._carries_over:
+            self._pass.commit()
             self._carries_over = False
 
+    @property
+    def left_over(self) -> list[Any]:
+        """The indices that move to the next epoch (rollover), once all batches were drawn."""
+        return self._pass.left_over
+
     def state(self) -> dict[str, Any]:
-        if isinstance(self._pass_state, TypeError):
-            raise self._pass_state
         progress = self._progress.frozen()
-        number, errors = progress.position, self.errors.state(progress.in_flight)
-        drawn = number - self._pass_start
-        pass_state = refreshed(self._batch_sampler, self._pass_state, drawn)
-        fields = {**progress.state(), **errors, "skip": drawn, "sampler": pass_state}
+        number = progress.position
+        fields = {**progress.state(), **self.errors.state(progress.in_flight), **self._pass.state(number)}
         if self._stateful is not None:
             is_drawn = number in self._snapshots
-            fields["snapshot"] = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)
+            fields["snapshot"] = self._snapshots[number] if is_drawn else position.snapshot(self._stateful)
         return fields
 
     def rewind(self) -> None:
@@ -204,20 +205,12 @@ class IndexPlan:
         Raises:
             TypeError: the sampler cannot do that.
         """
-        offset = number - self._pass_start
         if self._stateful is not None:
             is_drawn = number in self._snapshots
-            state = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)
-            sampler_state.restore(self._stateful, state)
-            sampler_state.drop_carried(self._batch_sampler, offset)
-            self._batches = iterate(self._batch_sampler)
-        elif hasattr(self._batches, "seek"):
-            self._batches.seek(offset)
+            position.restore(self._stateful, self._snapshots[number] if is_drawn else position.snapshot(self._stateful))
+            self._pass.restart(number)
         else:
-            raise TypeError(
-                f"a {type(self.sampler).__name__} cannot return to the last delivered batch; "
-                "add state_dict() and load_state_dict() to it"
-            )
+            self._pass.seek(number)
 
 
 def _hash(keys: Keys) -> int | None:

@@ -20,8 +20,8 @@ from ..checks import check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import batch_seed
+from ..sampler.passes import Integers, Order
 from ..segments import PackedRow
-from .passes import Integers, Sliceable
 from .windowed import Sums, Window, WindowedSampler, Windows
 
 PackingMethod = Literal["best_fit", "in_order", "split"]
@@ -162,8 +162,8 @@ class PackingSampler(WindowedSampler):
         if method == "split" and self._align > 1:
             raise bad_argument("align", align, "method='split' leaves no gaps between documents; pass align=1")
         self._method, self._long = method, long
-        self._state_fields = {
-            **self._state_fields, "size": self.size, "method": method, "long": long, "align": self._align,
+        self._identity = {
+            **self._identity, "size": self.size, "method": method, "long": long, "align": self._align,
         }  # fmt: skip
 
     @short_repr
@@ -179,11 +179,8 @@ class PackingSampler(WindowedSampler):
             return replace(stats, rows=rows, capacity=rows * self.size)
         return stats
 
-    def _order_of(self, windows: Windows) -> Sliceable:
+    def _order_of(self, windows: Windows) -> Order:
         return _SplitOrder(windows, self.size) if self._method == "split" else super()._order_of(windows)
-
-    def _units_before(self, drawn: int) -> int:
-        return drawn * self.size if self._method == "split" else drawn
 
     def count(self) -> int:
         units = super().count()
@@ -301,6 +298,10 @@ class _SplitOrder:
     def change_from(self, offset: int) -> bool:
         """See NOTE [changes] in passes.py."""
         return self._windows.change_from(offset * self._size)
+
+    def saved(self, offset: int) -> dict[str, Any]:
+        """See `Order` in passes.py."""
+        return self._windows.saved(offset * self._size)
 
     def _row(self, number: int) -> PackedRow:
         """A row; it is empty if there are not so many."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from order_positions import position, resumed
 
 from gluonloader import BatchSampler, RandomSampler, ShardedSampler, SubsetSampler, WeightedSampler
 from gluonloader.text import PackingSampler
@@ -166,13 +167,9 @@ def test_a_position_continues_at_the_next_row(lengths, method, window, drawn):
         return PackingSampler(lengths, 12, method=method, window=window, seed=5)
 
     rows = list(make())
-    sampler = make()
-    state = sampler.pass_state()
-    list(islice(iter(sampler), min(drawn, len(rows))))
-    state = json.loads(json.dumps(sampler.refreshed(state, min(drawn, len(rows)))))
-    resumed = make()
-    left = resumed.load_pass_state(state, min(drawn, len(rows)))
-    assert list(resumed)[left:] == rows[min(drawn, len(rows)) :]
+    sampler, drawn = make(), min(drawn, len(rows))
+    list(islice(iter(sampler), drawn))
+    assert list(resumed(make(), position(sampler, 0, drawn), drawn)) == rows[drawn:]
 
 
 class CountsReads(np.ndarray):
@@ -188,17 +185,14 @@ class CountsReads(np.ndarray):
 def test_a_position_contains_the_last_window_that_was_read():
     lengths = np.full(1000, 4)
     sampler = PackingSampler(lengths, 8, window=100, seed=0)
-    state = sampler.pass_state()
     list(islice(sampler, 260))
-    assert sampler.refreshed(state, 220)["checkpoint"] == [4, 200]
-    assert len(json.dumps(sampler.refreshed(state, 220))) < 500
+    state = position(sampler, 0, 220)
+    assert state["checkpoint"] == [4, 200]
+    assert len(json.dumps(state)) < 500
     counted = lengths.view(CountsReads)
-    resumed = PackingSampler(counted, 8, window=100, seed=0)
+    fresh = PackingSampler(counted, 8, window=100, seed=0)
     counted.reads = 0
-    resumed.load_pass_state(sampler.refreshed(state, 220), 220)
-    rows = iter(BatchSampler(resumed, 4).begin())
-    rows.skip(55)
-    next(rows)
+    resumed(fresh, state, 220).cut(4)
     assert counted.reads == 1
 
 
@@ -218,9 +212,9 @@ def test_a_position_contains_the_last_window_that_was_read():
 )
 def test_a_position_of_another_sampler_is_refused(field, value):
     sampler = PackingSampler([4] * 10, 8, seed=0)
-    state = {**sampler.pass_state(), field: value}
+    state = {**position(sampler), field: value}
     with pytest.raises(ValueError, match="state: sampler"):
-        sampler.load_pass_state(state, 0)
+        resumed(sampler, state, 0)
 
 
 def test_memory_does_not_grow_with_the_number_of_documents():
@@ -228,12 +222,8 @@ def test_memory_does_not_grow_with_the_number_of_documents():
     sampler = PackingSampler(lengths, 2048, seed=0)
     first = next(iter(sampler))
     assert len(first.documents) == 20
-    state = sampler.pass_state()
-    state["checkpoint"] = [100_000, 20_000_000]
-    sampler.load_pass_state(state, 20_000_001)
-    rows = iter(sampler)
-    rows.skip(20_000_001)
-    assert len(next(rows).documents) > 0
+    state = {**position(sampler), "checkpoint": [100_000, 20_000_000]}
+    assert len(next(resumed(sampler, state, 20_000_001)).documents) > 0
 
 
 # -- Mistakes ------------------------------------------------------------------------------------------------------
@@ -285,7 +275,7 @@ def test_lengths_must_not_be_negative():
 @pytest.mark.parametrize("count", [3000, 600_000])
 def test_a_position_is_refused_if_a_length_is_another_one(count):
     lengths = np.random.default_rng(0).integers(1, 9, count)
-    state = PackingSampler(lengths, 16, seed=0).pass_state()
+    state = position(PackingSampler(lengths, 16, seed=0))
     lengths[1234] += 1
     with pytest.raises(ValueError, match=r"sampler\.lengths=.*it must be the same as in the state"):
-        PackingSampler(lengths, 16, seed=0).load_pass_state(state, 0)
+        resumed(PackingSampler(lengths, 16, seed=0), state, 0)

@@ -22,13 +22,12 @@ from ..checks import check_flags, check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
-from ..randomness import batch_seed
+from ..sampler.base import SeededSampler, check_ints, order_of
+from ..sampler.copies import check_orders_documents
+from ..sampler.passes import Integers, Order, UnknownLength, as_keys, change_from, length_of
+from ..sampler.saved import PATH, digest, inner_state, loading_order, saved_order
+from ..sampler.shuffled import RandomSampler
 from ..state import field, int_field
-from .base import SeededSampler, check_ints, start_order
-from .copies import check_orders_documents, computed_copy
-from .passes import Integers, Sliceable, UnknownLength, as_keys, change_from, length_of
-from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
-from .shuffled import RandomSampler
 
 S = TypeVar("S", bound="Sums")
 
@@ -75,32 +74,36 @@ class Windows:
         length: number of these keys; None if it is not known.
         size: number of keys in a window.
         plan: plans a window from its number and its keys.
-        note: is called with the `stats` of each window when it is planned for the first time.
+        saved_below: what a position in `keys` contains, a function of its offset.
         start: the first window that is counted.
-        seed: of the pass.
+        stats: what was counted before anything is planned.
+
+    Attributes:
+        stats: the sum of the `stats` of all windows that were planned, each counted once.
     """
 
     def __init__(
         self,
-        keys: Sliceable,
+        keys: Order,
         length: int | None,
         size: int,
         plan: Callable[[int, Integers], Window],
-        note: Callable[[Any], object],
+        saved_below: Callable[[int], dict[str, Any]],
         start: Checkpoint,
-        seed: int,
+        stats: Any,
     ) -> None:
-        self.seed = seed
-        self._keys, self._length, self._size, self._plan, self._note = keys, length, size, plan, note
+        self._keys, self._length, self._size, self._plan, self.stats = keys, length, size, plan, stats
+        self._saved_below, self._no_stats = saved_below, stats
         self._first, self._before = start.window, array("q", [start.units])
         self._kept: dict[int, Window] = {}
 
     def from_start(self) -> Windows:
         """The same windows, counted from the first one."""
-        return Windows(self._keys, self._length, self._size, self._plan, lambda stats: None, Checkpoint(), self.seed)
+        start = Checkpoint(), self._no_stats
+        return Windows(self._keys, self._length, self._size, self._plan, self._saved_below, *start)
 
     def take_counts(self, other: Windows) -> None:
-        """Takes the counts of the same pass, so that their windows need not be planned again."""
+        """Takes the counts of the same epoch, so that their windows need not be planned again."""
         self._first, self._before = other._first, other._before[:]
 
     def number_of(self, unit: int) -> int:
@@ -130,10 +133,11 @@ class Windows:
         self._kept = {known: window for known, window in self._kept.items() if known < number}
         return True
 
-    def checkpoint(self, unit: int) -> Checkpoint:
-        """The last checkpoint at this unit or before it."""
-        number = self.number_of(unit)
-        return Checkpoint() if number < 0 else Checkpoint(number, self.before(number))
+    def saved(self, unit: int) -> dict[str, Any]:
+        """What a position before a unit contains: a checkpoint, and where the sampler below is there."""
+        number = max(self.number_of(unit), 0)
+        units = 0 if number < self._first else self.before(number)
+        return {"checkpoint": [number, units], "sampler": self._saved_below(number * self._size)}
 
     def units(self, number: int) -> Any:
         """Plans a window if that is necessary, and returns its units; None after the last window.
@@ -152,7 +156,7 @@ class Windows:
                 raise TypeError(f"the indices of documents must be ints, not {keys[0]!r}")
             found = self._plan(number, documents)
             if number - self._first == len(self._before) - 1:  # it was not counted yet
-                self._note(found.stats)
+                self.stats += found.stats
                 self._before.append(self._before[-1] + len(found.units))
             kept = [*self._kept.items(), (number, found)]
             self._kept = dict(kept[-_KEPT:])
@@ -181,6 +185,10 @@ class PlannedOrder:
         """See NOTE [changes] in passes.py."""
         return self.windows.change_from(offset)
 
+    def saved(self, offset: int) -> dict[str, Any]:
+        """See `Order` in passes.py."""
+        return self.windows.saved(offset)
+
 
 class WindowedSampler(SeededSampler):
     """Base class of samplers that plan windows of documents by their lengths.
@@ -194,7 +202,6 @@ class WindowedSampler(SeededSampler):
     """
 
     _read_ahead = 0
-    _per_pass = ("_epoch", "_loaded", "_windows")
     _units = "units"  # what the order consists of, for the texts
     _no_stats: Any  # what the sampler counts, before anything was planned
 
@@ -206,33 +213,27 @@ class WindowedSampler(SeededSampler):
         if sampler is not None:
             check_orders_documents("sampler", sampler)
         self.sampler = self._documents() if sampler is None else sampler
-        self._state_fields = {
+        self._identity = {
             "documents": len(self.lengths),
             "lengths": _digest_of(self.lengths),
             "window": self._window,
             "shuffle": self._shuffle,
         }
-        self._loaded: Checkpoint | None = None  # of a loaded position, until its pass starts
-        self._windows: Windows | None = None  # of the newest pass
-        self._stats = self._no_stats
-
-    def __copy__(self) -> WindowedSampler:
-        new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        return new
+        self._loaded = 0, Checkpoint()  # the epoch of a loaded position, and the place where its windows are counted
+        self._newest: tuple[int, Windows] | None = None  # the epoch and the windows of the newest pass
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_windows": None}  # they are planned again
+        return {**vars(self), "_newest": None}  # its windows are planned again
 
     def _documents(self) -> Any:
         count = len(self.lengths)
-        sampler = RandomSampler(count, self._seed) if self._shuffle else range(count)
+        sampler = RandomSampler(count, self.seed) if self._shuffle else range(count)
         if isinstance(sampler, RandomSampler):
             sampler.adopts = self.adopts
         return sampler
 
     def _plan(self, seed: int, number: int, documents: Integers) -> Window:
-        """Plans a window; `seed` is that of the pass."""
+        """Plans a window; `seed` is that of the epoch."""
         raise NotImplementedError
 
     def _lengths_of(self, documents: Integers) -> NDArray[np.int64]:
@@ -247,34 +248,39 @@ class WindowedSampler(SeededSampler):
             raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
         return lengths
 
-    def _note(self, stats: Any) -> None:
-        """Counts a window that was planned for the first time."""
-        self._stats += stats
-
-    def _order_of(self, windows: Windows) -> Sliceable:
+    def _order_of(self, windows: Windows) -> Order:
         return PlannedOrder(windows)
 
-    def _units_before(self, drawn: int) -> int:
-        """How many units of windows the first `drawn` keys of a pass are."""
-        return drawn
+    def order(self, epoch: int) -> Order:
+        return self._order_of(self._windows(epoch))
 
-    def _order(self) -> Sliceable:
-        return self._order_of(self._windows_of_next_pass())
+    def reading(self, epoch: int) -> Order:
+        windows = self._windows(epoch, reads=True)
+        self._newest = epoch, windows
+        return self._order_of(windows)
 
-    def _windows_of_next_pass(self) -> Windows:
-        self._stats = self._no_stats
-        seed, start = self.next_pass_seed(), self._loaded or Checkpoint()
-        length, keys = length_of(self.sampler), start_order(self.sampler)[0]
+    def _windows(self, epoch: int, reads: bool = False) -> Windows:
+        """The windows of an epoch; they are counted from the last place on that is known."""
+        loaded, start = self._loaded
+        keys = order_of(self.sampler, epoch, reads)
         assert keys is not None, "only samplers whose order is computed are accepted"
-        windows = Windows(keys, length, self._window, partial(self._plan, seed), self._note, start, seed)
-        known = self._windows
-        if known is not None and known.seed == seed and self._loaded is None:
-            windows.take_counts(known)
-        self._windows, self._loaded = windows, None
+        windows = Windows(
+            keys,
+            length_of(self.sampler),
+            self._window,
+            partial(self._plan, self.epoch_seed(epoch)),
+            partial(saved_order, self.sampler, epoch, keys),
+            start if epoch == loaded else Checkpoint(),
+            self._no_stats,
+        )
+        if self._newest is not None and self._newest[0] == epoch and not reads:
+            windows.take_counts(self._newest[1])
         return windows
 
-    def _forget_position(self) -> None:
-        self._loaded = None
+    @property
+    def _stats(self) -> Any:
+        """What was planned in the newest pass."""
+        return self._no_stats if self._newest is None else self._newest[1].stats
 
     def __len__(self) -> int:
         raise UnknownLength(
@@ -284,17 +290,13 @@ class WindowedSampler(SeededSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration use the order of this epoch."""
-        if int(epoch) != self._epoch:
-            self._loaded = None
         super().set_epoch(epoch)
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def count(self) -> int:
         """Plans the whole next epoch and returns the number of its units; the sampler does not change."""
-        copied = computed_copy(self)
-        windows: Windows = copied._windows_of_next_pass().from_start()
-        number = 0
+        windows, number = self._windows(self.epoch).from_start(), 0
         while windows.units(number) is not None:
             number += 1
         return windows.before(number)
@@ -303,40 +305,21 @@ class WindowedSampler(SeededSampler):
     def __repr__(self) -> str:
         return call(self, f"{len(self.lengths):,} documents", describe(self.sampler))
 
-    def pass_state(self) -> dict[str, Any]:
-        about = {**self._state_fields, "seed": self._seed, "epoch": self._epoch}
-        return {**about, "checkpoint": _saved(self._loaded or Checkpoint()), "sampler": saved_pass(self.sampler)}
+    def identity(self) -> dict[str, Any]:
+        return {**self._identity, **({} if self.adopts else {"seed": self.seed})}
 
-    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
-        return {**state, "checkpoint": _saved(self._checkpoint(state, drawn))}
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        load_rest, checkpoint = super().loading(state), _loaded(state)
+        load_sampler = loading_order(self.sampler, inner_state(state))
 
-    def _checkpoint(self, state: Mapping[str, Any], drawn: int) -> Checkpoint:
-        """The last known checkpoint before the key `drawn` of the pass that a state describes."""
-        windows = self._windows
-        if windows is None or windows.seed != batch_seed(state["seed"], state["epoch"]):  # a later pass has started
-            return Checkpoint()
-        return windows.checkpoint(self._units_before(drawn))
+        def load() -> None:
+            load_rest()
+            load_sampler()
+            self._loaded, self._newest = (self.epoch, checkpoint), None
+            if hasattr(self.sampler, "keep_first"):  # the window is planned again, and has to be the same
+                self.sampler.keep_first((checkpoint.window + 1) * self._window)
 
-    def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
-        """How many keys of the pass of its sampler come before the window of the unit `drawn`."""
-        return self._checkpoint(state, drawn).window * self._window
-
-    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        _loaded(state)
-        super().check_pass_state(state, "checkpoint", "sampler", *free)
-        check_saved_pass(self.sampler, inner_state(state))
-
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        super().load_pass_state(state, drawn)
-        load_saved_pass(self.sampler, state["sampler"], 0)
-        self._loaded, self._windows = _loaded(state), None
-        if hasattr(self.sampler, "keep_first"):  # the window is planned again, and has to be the same
-            self.sampler.keep_first((self._loaded.window + 1) * self._window)
-        return drawn
-
-
-def _saved(checkpoint: Checkpoint) -> list[int]:
-    return [checkpoint.window, checkpoint.units]
+        return load
 
 
 def _loaded(state: Mapping[str, Any]) -> Checkpoint:

@@ -12,7 +12,7 @@ from ..checks import check_flags, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import batch_seed
-from .passes import Integers
+from ..sampler.passes import Integers
 from .windowed import Sums, Window, WindowedSampler
 
 LongSamples = Literal["drop", "error"]
@@ -103,8 +103,8 @@ class TokenBatchSampler(WindowedSampler):
         if long not in ("drop", "error"):
             raise bad_argument("long", long, "must be 'drop' or 'error'")
         self._padded, self._quadratic, self._long = bool(padded), quadratic, long
-        self._state_fields = {
-            **self._state_fields, "max_tokens": self.max_tokens, "max_samples": self._max_samples,
+        self._identity = {
+            **self._identity, "max_tokens": self.max_tokens, "max_samples": self._max_samples,
             "padded": self._padded, "quadratic": quadratic, "multiple": self._multiple, "long": long,
         }  # fmt: skip
 

@@ -1,0 +1,518 @@
+"""Where an epoch of a dataset with `__getitem__` stands: how a position is saved, checked, loaded and merged.
+
+    order of a sampler     0 1 2 3 4 5 6 7 8 9 10 11    `offset`: so many keys come before the position, on all ranks
+    share of each rank     0 2 4 6 ... | 1 3 5 7 ...    ShardedSampler: every rank takes its keys from the rest
+    batches of a rank      [0 2] [4 6] ...              BatchSampler; `batch` is the number of the next one
+
+NOTE [offset]: a position counts the keys of the order of all ranks, not the batches of one rank. So a position that was
+saved with another batch size or on other ranks needs no translation: the rest of the order starts at the same offset.
+The number of the next batch stays, so that no two batches of an epoch have the same seed. All ranks that have delivered
+equally many batches are at the same offset, so merging their states is comparing them.
+
+`carried` contains the keys that the epoch before has carried over to this one (rollover). Batch 0 contains them, so
+they are still due if `batch` is 0. If the epoch is left early, the next epoch starts with the same ones.
+
+Samplers are restored in one of three ways:
+
+    ours       the pass starts at the offset
+    stateful   call `load_state_dict`; the plan calls `state_dict` before each draw, since it draws ahead of delivery
+    any other  a new pass draws the keys before the offset again, without reading their samples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...errors import bad_argument, bad_state, warn
+from ...frameworks import state_from_json, state_to_json
+from ...randomness import batch_seed
+from ...sampler.base import (
+    BatchSampler,
+    OrderedSampler,
+    check_carried,
+    epoch_of,
+    is_computed,
+    iterating_class,
+    json_keys,
+    order_of,
+    read_ahead_of,
+    start_order,
+)
+from ...sampler.passes import BatchPass, Pass, length_of, skip
+from ...sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
+from ...sampler.sharded import ShardedSampler, rank_of
+from ...state import MOST, add_checksum, check_same, field, has_state, int_field, list_field, ranges_field
+from .base import Start
+from .errors import count_in
+
+State = Mapping[str, Any]
+
+_OURS: Final = (OrderedSampler, ShardedSampler, BatchSampler)
+_SHARED: Final = ("divides", "batch_size", "last_batch", "length", "seed", "epoch", "batch", "offset")
+_TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How an order becomes the batches of this rank.
+
+    Attributes:
+        order: the sampler whose keys a position counts.
+        size: the number of these keys in a batch; None if the keys are batches.
+        last_batch: what happens to a last batch that is too short.
+        share: what divides the order, or its batches, among the ranks; None if nothing does.
+        batches: what cuts the keys of this rank; None if a key is a batch, or if ranks divide batches.
+    """
+
+    order: Any
+    size: int | None
+    last_batch: str
+    share: ShardedSampler | None
+    batches: BatchSampler | None
+
+    @property
+    def divides(self) -> str:
+        """What the ranks divide."""
+        return "batches" if self.batches is None else "samples"
+
+    @property
+    def ranks(self) -> int:
+        return 1 if self.share is None else self.share.num_shards
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.share is None else self.share.index
+
+    @property
+    def length(self) -> int | None:
+        """The number of keys in the order; None if it is not known."""
+        return length_of(self.order) if self.share is not None or is_computed(self.order) else None
+
+    def offset_after(self, batches: int, start: int, carried: int) -> int:
+        """The offset after so many batches of each rank, of which the first contains `carried` keys of its own."""
+        size, length = self.size or 1, self.length
+        offset = start + max(batches * size - carried, 0) * self.ranks
+        return offset if length is None else min(offset, length)
+
+    def batches_left(self, offset: int, carried: int) -> int | None:
+        """How many batches of this rank follow an offset; None if it is not known."""
+        if (length := self.length) is None:
+            return None
+        keys = length - offset
+        if self.divides == "samples":
+            keys = (keys if self.share is None else self.share.count(keys)) + carried
+        batches = keys // (self.size or 1) if self.last_batch != "keep" else -(-keys // (self.size or 1))
+        return batches if self.divides == "samples" or self.share is None else self.share.count(batches)
+
+
+def cut_of(batch_sampler: Any) -> Cut:
+    """How the order of any batch sampler is divided and cut."""
+    batches = batch_sampler if iterating_class(batch_sampler) is BatchSampler else None
+    order = batch_sampler if batches is None else batches.sampler
+    share = order if iterating_class(order) is ShardedSampler else None
+    order = order if share is None else share.sampler
+    cuts = batches
+    if batches is None and share is not None:
+        inner = share.sampler
+        if iterating_class(inner) is BatchSampler and inner.last_batch != "rollover":
+            cuts, order = inner, inner.sampler
+    size, last_batch = (None, "keep") if cuts is None else (cuts.batch_size, cuts.last_batch)
+    return Cut(order, size, last_batch, share, batches)
+
+
+class OrderPass:
+    """A pass over a batch sampler, and the positions in it.
+
+    Args:
+        start: where it starts.
+        epoch: of the sampler, to read its order without a change to the sampler; None starts its next pass.
+        carried: the keys that come first in batch 0, if they are not those of the batch sampler.
+
+    Attributes:
+        batches: the iterator over the batches.
+    """
+
+    def __init__(
+        self, batch_sampler: Any, start: Start, epoch: int | None = None, carried: Sequence[Any] | None = None
+    ) -> None:
+        self._cut = cut = cut_of(batch_sampler)
+        self._first = start.number - start.skip  # the number of the batch that comes first in the pass
+        if carried is None:
+            carried = [] if cut.batches is None else list(cut.batches.carried)
+        self._carried, self._due = carried, carried if self._first == 0 else []
+        offset = cut.offset_after(self._first, 0, len(carried)) if start.offset is None else start.offset
+        self._offset = offset
+        self._epoch = epoch_of(cut.order) if epoch is None else epoch
+        self._saved = _of_share(cut)
+        if not is_computed(cut.order):
+            self._saved |= saved_order(cut.order, self._epoch)
+        self._order = start_order(cut.order) if epoch is None else order_of(cut.order, epoch)
+        self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
+        skip(self.batches, start.skip)
+
+    def _iterate(self, offset: int) -> Iterator[Any]:
+        cut, order = self._cut, self._order
+        if cut.share is not None:
+            batches: Any = cut.share.sampler
+            divided = order if order is None or batches is cut.order else batches.rearranged(order)
+            keys = cut.share.pass_over(divided, offset if batches is cut.order else -(-offset // (cut.size or 1)))
+            offset = 0
+        elif order is None:
+            keys = iter(cut.order)
+        else:
+            keys = Pass(order, length_of(cut.order), read_ahead_of(cut.order))
+        return keys if cut.batches is None else BatchPass(cut.batches, keys, self._due, offset)
+
+    def restart(self, number: int) -> None:
+        """Starts again with a batch, for which the state of a stateful sampler was restored."""
+        if number:
+            self._due = []
+        self.batches = self._iterate(0)
+
+    def seek(self, number: int) -> None:
+        """Continues with the batch of this number.
+
+        Raises:
+            TypeError: the sampler cannot do that.
+        """
+        batches: Any = self.batches
+        if not hasattr(batches, "seek"):
+            raise TypeError(
+                f"a {type(self._cut.order).__name__} cannot return to the last delivered batch; "
+                "add state_dict() and load_state_dict() to it"
+            )
+        batches.seek(number - self._first)
+
+    def state(self, number: int) -> dict[str, Any]:
+        """The position before a batch, without its number.
+
+        Raises:
+            TypeError: JSON cannot store the carried keys.
+        """
+        cut = self._cut
+        offset = cut.offset_after(number - self._first, self._offset, len(self._due))
+        order = {} if self._order is None else saved_order(cut.order, self._epoch, self._order, offset)
+        about = {"carried": json_keys(self._carried), **_about(cut)}
+        return {"offset": offset, **about, "sampler": {**order, **self._saved}}
+
+    @property
+    def count(self) -> int:
+        """The number of batches in the whole epoch."""
+        cut = self._cut
+        if cut.batches is not None:
+            return cut.batches.count(len(self._carried))
+        return len(cut.order if cut.share is None else cut.share)
+
+    @property
+    def left_over(self) -> list[Any]:
+        """The keys that move to the next epoch (rollover), once all batches were drawn."""
+        return self.batches.left_over if isinstance(self.batches, BatchPass) else []
+
+    def commit(self) -> None:
+        """Moves the keys that are left over to the next epoch (rollover), after all batches were delivered."""
+        if isinstance(self.batches, BatchPass):
+            self.batches.commit()
+
+
+def _about(cut: Cut) -> dict[str, Any]:
+    size = {"batch_size": cut.size, "last_batch": cut.last_batch}
+    return {**size, "rank": cut.rank, "ranks": cut.ranks, "divides": cut.divides}
+
+
+def _of_share(cut: Cut) -> dict[str, Any]:
+    """What a position of a rank contains besides what a single process saves of its order."""
+    if cut.share is None:
+        return {}
+    saved: dict[str, Any] = {"length": length_of(cut.order)}
+    if (stateful := cut.share.stateful) is not None:
+        saved["snapshot"] = snapshot(stateful)  # before the pass, which draws the keys before the offset again
+    return saved
+
+
+def fresh_state(batch_sampler: Any) -> dict[str, Any]:
+    """The position before the next epoch, as fields of a state."""
+    cut = cut_of(batch_sampler)
+    carried = [] if cut.batches is None else json_keys(cut.batches.carried)
+    saved = {**saved_order(cut.order, epoch_of(cut.order)), **_of_share(cut)}
+    fields = {"batch": 0, "ahead": [], "offset": 0, "carried": carried, **_about(cut), "sampler": saved}
+    stateful = stateful_part(batch_sampler)
+    return fields if stateful is None else {**fields, "snapshot": snapshot(stateful)}
+
+
+def keep(batch_sampler: Any) -> Callable[[], None]:
+    """Saves the state of a batch sampler; returns a function that restores it."""
+    samplers, cut = chain_of(batch_sampler), cut_of(batch_sampler)
+    ours = [(sampler, dict(vars(sampler))) for sampler in samplers if isinstance(sampler, _OURS)]
+    users = [(sampler, saved_order(sampler)) for sampler in samplers if not isinstance(sampler, _OURS)][:1]
+    stateful = stateful_part(batch_sampler)
+    if stateful is None and cut.share is not None:
+        stateful = cut.share.stateful
+    state = None if stateful is None else snapshot(stateful)
+
+    def restore_all() -> None:
+        for sampler, attributes in ours:
+            sampler.__dict__ = dict(attributes)
+        for sampler, saved in users:
+            loading_order(sampler, saved)()
+        if stateful is not None:
+            restore(stateful, state)
+
+    return restore_all
+
+
+# -- Loading ----------------------------------------------------------------------------------------------------------
+
+
+def fit(batch_sampler: Any, state: State, new_batch_size: bool) -> State:
+    """Checks each field of a position, and returns it for our batch size and our rank.
+
+    Args:
+        new_batch_size: whether the number of samples in a batch of all ranks together may differ.
+
+    Raises:
+        ValueError: it does not fit this batch sampler.
+    """
+    cut = cut_of(batch_sampler)
+    number, offset = int_field(state, "batch"), int_field(state, "offset")
+    ahead, rank, ranks = ranges_field(state, "ahead"), int_field(state, "rank"), int_field(state, "ranks", 1)
+    count_in(state)
+    if new_batch_size and cut.batches is None:
+        right = (
+            f"a {type(batch_sampler).__name__} chooses the samples of each batch itself, so batches of another size do "
+            "not continue its order; remove new_batch_size, and pass the batch sampler that was saved"
+        )
+        raise bad_argument("new_batch_size", new_batch_size, right)
+    if rank >= ranks:
+        raise bad_state("rank", rank, f"must be less than ranks={ranks}")
+    if field(state, "divides") not in ("samples", "batches"):
+        raise bad_state("divides", state["divides"], "must be 'samples' or 'batches'")
+    if ahead and ahead[0].start <= number:
+        raise bad_state("ahead", state["ahead"], f"must be greater than batch={number}")
+    _check_order(cut, state)
+    check_same(state, "last_batch", cut.last_batch, "this loader")
+    _check_batch_size(cut, state, new_batch_size)
+    carried = _carried(cut, state)
+    if is_computed(cut.order):  # otherwise the length may be wrong
+        if number > offset:
+            raise bad_state("batch", number, f"must be at most offset={offset}")
+        count = cut.batches_left(offset, 0 if number else len(carried))
+        if count is not None and ahead and ahead[-1].stop > number + count:
+            raise bad_state("ahead", state["ahead"], f"must be less than {number + count}, where the epoch ends")
+    if stateful_part(batch_sampler) is not None:
+        state_from_json(field(state, "snapshot"))
+    return {**state, **_about(cut), "carried": carried}
+
+
+def _check_order(cut: Cut, state: State) -> None:
+    """Checks that a position is one of our order."""
+    saved, share = field(state, "sampler"), cut.share
+    loading_order(cut.order, saved)
+    if share is None and "snapshot" in saved:
+        right = f"one of {state['ranks']} ranks has saved it; pass ranks=(0, 1) to continue in a single process"
+        raise bad_state("ranks", state["ranks"], right)
+    if share is not None:
+        if (saves := share.stateful is not None) != ("snapshot" in saved):
+            has = "has" if saves else "has no"
+            raise ValueError(
+                f"state: sampler.snapshot: the sampler here {has} state_dict(), unlike the one that was saved"
+            )
+        state_from_json(saved.get("snapshot"))
+        if "length" in saved:  # a loader without ranks does not ask a user's sampler for its length
+            check_same(saved, "length", length_of(cut.order), f"this {type(cut.order).__name__}", "sampler.")
+    length, offset = cut.length, state["offset"]
+    if offset > (MOST if length is None else length):
+        raise bad_state("offset", offset, f"must be at most {length}, the length of the order")
+    if not isinstance(cut.order, _OURS) and (ours := replicas_of(cut.order)) != saved.get("num_replicas"):
+        right = (
+            f"this {type(cut.order).__name__} has {ours}, and cannot distribute the rest of an epoch over another "
+            "number of ranks; pass ranks to the loader instead"
+        )
+        raise bad_state("sampler.num_replicas", saved.get("num_replicas"), right)
+
+
+def _check_batch_size(cut: Cut, state: State, new_batch_size: bool) -> None:
+    if cut.batches is None:
+        check_same(state, "batch_size", cut.size, "this batch sampler")
+    else:
+        saved, ours = (int_field(state, "batch_size", 1), state["ranks"]), (cut.batches.batch_size, cut.ranks)
+        if saved[0] != ours[0] and saved[0] * saved[1] != ours[0] * ours[1] and not new_batch_size:
+            raise bad_state("batch_size", saved[0], _refusal(saved, ours))
+    if not state["ahead"]:
+        return
+    if (size := state["batch_size"]) != cut.size:
+        right = (
+            f"these batches of {size} samples were delivered out of order, so other samples between them are due, "
+            f"which batches of {cut.size} samples cannot leave out; load the state with batch_size={size}, or save "
+            "with in_order=True"
+        )
+        raise bad_state("ahead", state["ahead"], right)
+    if (theirs := (state["rank"], state["ranks"])) != (cut.rank, cut.ranks):
+        right = (
+            f"rank {theirs[0]} of {theirs[1]} delivered these batches out of order, but this is rank {cut.rank} of "
+            f"{cut.ranks}; load the state of this rank, or save with in_order=True"
+        )
+        raise bad_state("ahead", state["ahead"], right)
+
+
+def _refusal(saved: tuple[int, int], ours: tuple[int, int]) -> str:
+    """Why a state with another (batch size, number of ranks) is refused, and what to do."""
+    cure = (
+        "to continue at the same sample with batches of another size, call load_state_dict(state, new_batch_size=True)"
+    )
+    if saved[1] == ours[1] == 1:
+        return f"this loader has batch_size={ours[0]}; it must be the same as in the state, or, {cure}"
+    texts = [f"{ranks} x {size} = {ranks * size} samples" for size, ranks in (saved, ours)]
+    return (
+        f"all ranks together had batches of {texts[0]}, but here they have batches of {texts[1]}; pass a batch_size "
+        f"for which they are the same, or, {cure}"
+    )
+
+
+def _carried(cut: Cut, state: State) -> list[Any]:
+    """The carried keys of a position, as far as they are ours; ValueError if they are due and cannot come."""
+    size = 1 if cut.size is None or cut.last_batch != "rollover" else state["batch_size"]
+    carried, is_due = check_carried(cut.order, state, size, ""), state["batch"] == 0
+    if not carried:
+        return carried
+    fits = cut.size is not None and len(carried) < cut.size
+    if is_due and not fits:
+        right = (
+            f"the epoch before carried over {len(carried)} samples, which do not fit into the first batch with "
+            f"batch_size={cut.size}; pass a larger batch_size, or load a state from after the first batch of an epoch"
+        )
+        raise bad_state("carried", carried, right)
+    is_ours = (state["rank"], state["ranks"]) == (cut.rank, cut.ranks)
+    if is_due and not is_ours:
+        right = (
+            f"rank {state['rank']} of {state['ranks']} started the epoch with these samples of its own, but this is "
+            f"rank {cut.rank} of {cut.ranks}; load a state without carried indices"
+        )
+        raise bad_state("carried", carried, right)
+    return carried if fits and is_ours else []
+
+
+def load(batch_sampler: Any, state: State) -> Start:
+    """Prepares a batch sampler for a position that `fit` has returned; returns where its next pass starts."""
+    cut, saved = cut_of(batch_sampler), state["sampler"]
+    loading_order(cut.order, saved)()
+    warn_at = getattr(cut.order, "sampler", cut.order) if cut.size is None else cut.order
+    if state.get("epoch", 0) > 0 and not (knows_epoch(warn_at) or hasattr(warn_at, "set_epoch")):
+        warn(
+            f"a {type(warn_at).__name__} has no epoch and no state, so it restarts from the beginning; this is "
+            "correct only if it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), "
+            "or use a sampler of gluonloader",
+        )
+    stateful = stateful_part(batch_sampler)
+    if cut.share is not None and cut.share.stateful is not None:
+        restore(cut.share.stateful, saved["snapshot"])
+    if stateful is not None:
+        restore(stateful, state["snapshot"])
+    if cut.batches is not None:
+        cut.batches.carried = list(state["carried"])
+    return start_at(batch_sampler, state)
+
+
+def start_at(batch_sampler: Any, state: State) -> Start:
+    """Where an epoch starts at a position that `fit` has returned."""
+    cut, offset = cut_of(batch_sampler), state["offset"]
+    # The pass of a batch sampler that is neither divided nor cut can only be skipped; see `OrderPass.seek`.
+    skipped = offset if cut.batches is None and cut.share is None and stateful_part(batch_sampler) is None else 0
+    return Start(state["batch"], skipped, offset - skipped, tuple(ranges_field(state, "ahead")), count_in(state))
+
+
+def is_regular(batch_sampler: Any, state: State) -> bool:
+    """Whether the batches before a position can have the size and the ranks of this batch sampler."""
+    cut, carried = cut_of(batch_sampler), len(state["carried"])
+    return bool(state["offset"] == cut.offset_after(state["batch"], 0, carried))
+
+
+def stateful_part(batch_sampler: Any) -> Any:
+    """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has."""
+    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
+        if has_state(sampler):
+            return sampler
+    return None
+
+
+def snapshot(stateful: Any) -> Any:
+    """The state of a stateful sampler, as JSON."""
+    return state_to_json(type(stateful).__name__, stateful.state_dict())
+
+
+def restore(stateful: Any, saved: Any) -> None:
+    """Loads a `snapshot` into a stateful sampler."""
+    stateful.load_state_dict(state_from_json(saved))
+
+
+def seed_of_rank(seed: int, batch_sampler: Any) -> int:
+    """The seed of this rank's samples: ranks share the order of a sampler, but not the random numbers of samples."""
+    places = [place for part in chain_of(batch_sampler) if (place := rank_of(part)) is not None]
+    rank = next((index for index, _ in places if index), 0)
+    return batch_seed(seed, -rank) if rank else seed  # no batch has this seed, since epochs are not negative
+
+
+# -- Merging ----------------------------------------------------------------------------------------------------------
+
+
+def merge(states: Sequence[State]) -> dict[str, Any]:
+    """The state for any number of ranks; see NOTE [offset].
+
+    Raises:
+        ValueError: a state is missing, comes twice, or does not fit the other states.
+    """
+    by_rank: dict[int, State] = {}
+    for state in states:
+        field(state, "sampler")
+        if int_field(state, "ranks", 1) == 1:
+            right = "it was saved by a loader without `ranks`; load it without merge_states"
+            raise ValueError(f"states: one of them is not the state of a rank: {right}")
+        rank = int_field(state, "rank")
+        if by_rank.setdefault(rank, state) is not state:
+            raise ValueError(f"states: rank {rank} comes twice; pass one state for each rank")
+        check_same(state, "ranks", states[0]["ranks"], "another rank")
+    count = states[0]["ranks"]
+    if missing := [rank for rank in range(min(count, len(by_rank) + 10)) if rank not in by_rank]:
+        raise ValueError(f"states: those of ranks {missing} are missing; pass the states of all {count} ranks")
+    first, others = by_rank[0], [by_rank[rank] for rank in range(1, count)]
+    for rank, state in enumerate(others, 1):
+        if state.get("ahead") or first.get("ahead"):
+            raise bad_state("ahead", state.get("ahead") or first["ahead"], f"batches came out of order; {_TOGETHER}")
+        if not _has_finished(state, rank, first):
+            _check_fits(state, rank, first)
+    here = [state for state in (first, *others) if state["epoch"] == first["epoch"]]
+    if first["batch"] == 0 and any(list_field(state, "carried") for state in here):
+        right = "each rank still has samples of its own, carried over from the epoch before; "
+        right += "save after the first batch of an epoch, or load into each rank its own state"
+        raise bad_state("carried", first["carried"], right)
+    merged = {**first, "carried": []}
+    if "errors" in first:
+        merged["errors"] = sum(int_field(state, "errors") for state in here)
+    return add_checksum(merged)
+
+
+def _check_fits(state: State, rank: int, first: State) -> None:
+    """Checks that a rank and rank 0 are at the same position of the same order."""
+    for name in _SHARED:
+        if field(state, name) != field(first, name):
+            right = f"rank {rank} has another {name} than rank 0, which has {name}={first[name]!r}"
+            raise bad_state(name, state[name], f"{right}; {_TOGETHER}")
+    if field(state, "sampler") != field(first, "sampler"):
+        raise ValueError(f"states: rank {rank} and rank 0 divide different orders; pass the states of one run")
+
+
+def _has_finished(state: State, rank: int, first: State) -> bool:
+    """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not."""
+    saved, size, keeps = field(first, "sampler"), first["batch_size"] or 1, first["last_batch"] == "keep"
+    batches = 0  # of an order without a length, a rank at the start of the next epoch has delivered all
+    if saved.get("length") is not None:
+        keys, ranks = int_field(saved, "length", path="sampler.") - int_field(first, "offset"), first["ranks"]
+        divides = first["divides"] == "batches"
+        keys = keys if divides else len(range(rank, keys, ranks))
+        batches = -(-keys // size) if keeps else keys // size
+        batches = len(range(rank, batches, ranks)) if divides else batches
+    is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
+    # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
+    is_known = first["last_batch"] != "rollover" or first["epoch"] == 0
+    return bool(is_at_start and is_known and first["batch"] and not batches)
