@@ -4,6 +4,7 @@
     thread_safe             the same, except that it may hold the GIL, if Python has one
     slow_in_random_order    a dataset has this method if a random order may be slow; it returns the text of the error
     _parts                  the library lists all datasets and functions that one of its objects calls; () if none
+    _identity               of an object with `_parts`: what must be equal where a state is loaded, as JSON
 
 A subclass that overrides how samples are read, or how the object is called, does not inherit a declaration.
 """
@@ -138,6 +139,17 @@ def draws(data: Any) -> bool:
         return bool(data.dtype.hasobject)
     parts = parts_of(data)
     return type(data) is not range and (parts is None or any(map(draws, parts)))
+
+
+def identities(*things: Any) -> list[dict[str, Any]]:
+    """What must be equal, where a state is loaded, in datasets and functions of the library and in their parts."""
+    found: list[dict[str, Any]] = []
+    for thing in things:
+        parts = parts_of(thing)
+        if parts is not None and getattr(thing, "_identity", None) is not None:
+            found.append({"kind": type(thing).__name__, **thing._identity})
+        found += identities(*(parts or ()))
+    return found
 
 
 def slow_in_random_order(data: Any, indices: Any = None) -> str:

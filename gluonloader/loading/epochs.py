@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from ..declared import identities
 from ..describe import class_name, counted, describe
 from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
@@ -22,6 +25,8 @@ from .lengths import LengthCheck
 from .plan import IndexPlan, Plan
 from .sources import Source
 from .workers import Workers
+
+_MOST_PARTS: Final = 16  # of a dataset, that a state describes one by one
 
 
 def _nothing() -> None:
@@ -254,6 +259,8 @@ class Epochs:
         about = {"length": length, "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
         if self._keeps_dataset_state:
             about["started"] = started
+        if identity := self._identity():
+            about["data"] = identity
         return add_checksum({**about, **position})
 
     def load(self, state: Any, new_batch_size: bool = False) -> None:
@@ -298,6 +305,7 @@ class Epochs:
         if "source" in fields:
             raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
         job = self.workers.job
+        _check_identity(fields.get("data", []), self._identity())
         int_field(fields, "epoch")
         check_same(fields, "length", self.source.length(job.dataset), "this dataset")
         if self.seed_given:
@@ -311,6 +319,14 @@ class Epochs:
             raise bad_state("started", started, "must be true or false")
         state_from_json(fields["dataset"])
         return self.source.fit(fields, new_batch_size)
+
+    def _identity(self) -> list[dict[str, Any]]:
+        """What a state says of the parts of the dataset and of batchify_fn; for very many parts, a hash of all."""
+        found = identities(self.workers.job.dataset, self.workers.job.batchify_fn)
+        if len(found) <= _MOST_PARTS:
+            return found
+        text = json.dumps(found, sort_keys=True)
+        return [{"kind": f"{len(found)} parts", "hash": hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}]
 
     @property
     def _keeps_dataset_state(self) -> bool:
@@ -335,6 +351,17 @@ class Epochs:
             set_generators()
             set_generators = _nothing
         return set_generators
+
+
+def _check_identity(saved: Any, ours: list[dict[str, Any]]) -> None:
+    """Checks what a state says of the parts of the dataset and of batchify_fn."""
+    kinds = [part.get("kind") for part in saved if isinstance(part, dict)] if isinstance(saved, list) else saved
+    if kinds != [part["kind"] for part in ours]:
+        here = ", ".join(part["kind"] for part in ours) or "no part that a state describes"
+        raise bad_state("data", saved, f"this dataset and batchify_fn have {here}; pass those that were saved")
+    for theirs, part in zip(saved, ours, strict=True):
+        for name in [name for name in part if name in theirs]:  # a check of the vocabulary may have been added
+            check_same(theirs, name, part[name], f"this {part['kind']}", "data.")
 
 
 def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:

@@ -71,6 +71,7 @@ class PackRows:
         self.layout, self._labels = layout, labels
         self._pad, self._ignore = check_int("pad", pad, None), check_int("ignore", ignore, None)
         self._dtype = np.dtype(dtype)
+        self._identity = {"layout": layout, "labels": labels, "pad": self._pad, "ignore": self._ignore}
         if self._dtype.kind not in "iu" or (labels is not None and ignore < np.iinfo(self._dtype).min):
             raise bad_argument("dtype", dtype, "must be a dtype of ints that has room for `ignore`, e.g. 'int32'")
 

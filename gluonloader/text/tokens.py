@@ -142,6 +142,11 @@ class TokenDataset(Dataset):
         self.lengths: NDArray[Any] = lengths[0] if len(parts) == 1 else np.concatenate(joined)
 
     @property
+    def _identity(self) -> dict[str, Any]:
+        known = {} if self._vocabulary is None else {"vocabulary": self._vocabulary}
+        return {"documents": len(self), "tokens": self.num_tokens, **known}
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the tokens."""
         return self._stored[0].tokens.dtype if self._stored else np.dtype(np.int64)
@@ -260,6 +265,8 @@ class TokenWindows(Dataset):
         self._size, self._extra = check_int("size", size, 1), check_int("extra", extra, 0)
         self._stride = self._size if stride is None else check_int("stride", stride, 1)
         self._tokens, self._width = tokens, self._size + self._extra
+        about = {"size": self._size, "extra": self._extra, "stride": self._stride}
+        self._identity = {**about, "tokens": tokens.num_tokens}
         self._length = max(0, (tokens.num_tokens - self._width) // self._stride + 1)
 
     def __len__(self) -> int:
