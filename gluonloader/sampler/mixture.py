@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_int
+from ..checks import check_flags, check_int
 from ..describe import arguments, call, short_repr
 from ..errors import bad_argument, bad_state, warn
 from ..indices import is_int_array
@@ -30,7 +30,8 @@ Stop = Literal["first", "all"]
 
 _SUMS: Final = ("counts", "balances", "tokens")  # of a checkpoint
 _AT_ONCE: Final = 4096  # steps that are computed at once
-_KEPT: Final = 64  # checkpoints, one after each `_AT_ONCE` steps: batches in flight need the last ones
+_AT_ONCE_LINEAR: Final = 256  # the same while the weights change linearly: so many steps have the same weights
+_KEPT: Final = 64  # checkpoints, and as many before them, `_AT_ONCE` steps apart: batches in flight need the last ones
 
 _Changes = tuple[tuple[int, Weights], ...]  # from which step on which shares apply, ascending
 
@@ -123,6 +124,7 @@ class MixtureSampler(SeededSampler):
         self._changes: _Changes = ((0, _whole(shares)),)
         self._shares_given = self._changes[0][1]
         self._scheduled: frozenset[int] = frozenset()  # the steps of changes that were set before they were reached
+        self._linear: frozenset[int] = frozenset()  # of these, those up to which the weights change linearly
         self._pending: Weights | None = None  # set, but no index was drawn since then
         count = None if num_samples is None else check_int("num_samples", num_samples, 1)
         self._count = count or self._samples_until(stop, shares, amounts, epochs)
@@ -197,12 +199,13 @@ class MixtureSampler(SeededSampler):
     def weights(self, weights: Any) -> None:
         self._pending = _whole(_checked("weights", self._in_order("weights", weights), len(self._sizes)))
 
-    def schedule(self, changes: Iterable[tuple[int, Any]]) -> None:
+    def schedule(self, changes: Iterable[tuple[int, Any]], linear: bool = False) -> None:
         """Sets shares that will apply from fixed places of the order on.
 
         Args:
             changes: pairs (k, weights): these weights apply from index number k of the mixture on. k counts from the
                 start of the first epoch.
+            linear: between two of these places, the weights change linearly, in steps of 256 indices.
 
         Raises:
             ValueError: index number k was computed before. Up to 4,096 indices are computed at once, so it was perhaps
@@ -214,8 +217,10 @@ class MixtureSampler(SeededSampler):
             right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
             shares = _checked("weights", self._in_order("weights", weights), len(self._sizes))
             new[check_int("k", step, drawn, right)] = _whole(shares)
+        check_flags(linear=linear)
         self._changes = _with_changes(self._changes, new)
         self._scheduled |= frozenset(new)
+        self._linear = self._linear - frozenset(new) | frozenset(sorted(new)[1:] if linear else ())
 
     @property
     def drawn(self) -> list[SourceStats]:
@@ -293,16 +298,32 @@ class MixtureSampler(SeededSampler):
 
     def _end(self, step: int) -> int:
         """The end of the steps that are computed at once from a checkpoint on, all with the same shares."""
-        end = (step // _AT_ONCE + 1) * _AT_ONCE
-        return min([end, *(change for change, _ in self._changes if change > step)])
+        following = next((change for change, _ in self._changes if change > step), MOST)
+        at_once = _AT_ONCE_LINEAR if following in self._linear else _AT_ONCE
+        return min((step // at_once + 1) * at_once, following)
+
+    def _weights_at(self, step: int) -> Weights:
+        """The shares from a step on, where steps start that are computed at once."""
+        number = bisect_right([start for start, _ in self._changes], step)
+        start, weights = self._changes[number - 1]
+        if number == len(self._changes) or self._changes[number][0] not in self._linear:
+            return weights
+        end, last = self._changes[number]
+        between = [
+            before + (after - before) * (step - start) // (end - start)
+            for before, after in zip(weights, last, strict=True)
+        ]
+        between[between.index(max(between))] += WHOLE - sum(between)
+        return tuple(between)
 
     def _advance(self, before: MixtureCheckpoint) -> Advanced:
         """Computes the steps from a checkpoint on, and keeps the checkpoint after them."""
-        weights = self._changes[bisect_right([step for step, _ in self._changes], before.step) - 1][1]
-        advanced = self._mixer.advance(before, weights, self._end(before.step) - before.step)
+        count = self._end(before.step) - before.step
+        advanced = self._mixer.advance(before, self._weights_at(before.step), count)
         step = advanced.after.step
-        others = [(known, self._checkpoints[known]) for known in self._checkpoints if known != step]
-        self._checkpoints = dict([*others, (step, advanced.after)][-_KEPT:])
+        known = [(place, self._checkpoints[place]) for place in self._checkpoints if place != step]
+        apart = [(place, checkpoint) for place, checkpoint in known[:-_KEPT] if place % _AT_ONCE == 0]
+        self._checkpoints = dict([*apart[-_KEPT:], *known[-_KEPT:], (step, advanced.after)])
         self._computed = dict([*self._computed.items(), (before.step, advanced.indices)][-2:])
         return advanced
 
@@ -313,15 +334,14 @@ class MixtureSampler(SeededSampler):
     def _changes_as_fields(self) -> dict[str, Any]:
         changes = [[step, list(weights)] for step, weights in self._changes]
         pending = None if self._pending is None else list(self._pending)
-        return {"changes": changes, "scheduled": sorted(self._scheduled), "pending": pending}
+        steps = {"scheduled": sorted(self._scheduled), "linear": sorted(self._linear)}
+        return {"changes": changes, **steps, "pending": pending}
 
     def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
         load_rest, count = super().loading(state), len(self._sizes)
         given = _weights_in(field(state, "given", PATH), count, f"{PATH}given")
-        changes, scheduled = _changes_in(state, count), field(state, "scheduled", PATH)
-        steps = {step for step, _ in changes}
-        if not isinstance(scheduled, list) or any(type(step) is not int or step not in steps for step in scheduled):
-            raise bad_state(f"{PATH}scheduled", scheduled, "must be a list of steps in `changes`")
+        changes = _changes_in(state, count)
+        scheduled, linear = (_steps_in(state, name, changes) for name in ("scheduled", "linear"))
         pending = field(state, "pending", PATH)
         if pending is not None:
             pending = _weights_in(pending, count, f"{PATH}pending")
@@ -332,7 +352,7 @@ class MixtureSampler(SeededSampler):
             if self._given is None:
                 self._set_sources()  # the seeds of the orders derive from that of this sampler, which may have changed
             here = self.weights
-            self._changes, self._scheduled, self._pending = changes, frozenset(scheduled), pending
+            self._changes, self._scheduled, self._linear, self._pending = changes, scheduled, linear, pending
             if given != self._shares_given and self.weights != here:
                 warn(
                     f"weights={_shown(here)} of this MixtureSampler differ from {_shown(self.weights)} in the state, "
@@ -438,6 +458,14 @@ def _changes_in(state: Mapping[str, Any], count: int) -> _Changes:
         last = change[0]
         changes.append((last, _weights_in(change[1], count, f"{PATH}changes")))
     return tuple(changes)
+
+
+def _steps_in(state: Mapping[str, Any], name: str, changes: _Changes) -> frozenset[int]:
+    """A field with the steps of some of the changes."""
+    steps, known = field(state, name, PATH), {step for step, _ in changes[name == "linear" :]}
+    if not isinstance(steps, list) or any(type(step) is not int or step not in known for step in steps):
+        raise bad_state(f"{PATH}{name}", steps, "must be a list of steps in `changes`")
+    return frozenset(steps)
 
 
 def _weights_in(value: Any, count: int, name: str) -> Weights:

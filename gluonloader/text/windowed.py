@@ -34,6 +34,7 @@ S = TypeVar("S", bound="Sums")
 _BLOCKS: Final = 64  # of lengths: a state contains a digest of so many blocks; each may be a disk read
 _BLOCK: Final = 4096  # lengths in a block
 _KEPT: Final = 2  # planned windows; batches in flight and saved positions need the last ones
+_MOST_FORGOTTEN: Final = 64  # windows that were planned ahead, and are not counted any more if they are planned again
 
 
 class Sums:
@@ -79,7 +80,7 @@ class Windows:
         stats: what was counted before anything is planned.
 
     Attributes:
-        stats: the sum of the `stats` of all windows that were planned, each counted once.
+        stats: the sum of the `stats` of all windows that were planned, each counted once, without those forgotten.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Windows:
         self._saved_below, self._no_stats = saved_below, stats
         self._first, self._before = start.window, array("q", [start.units])
         self._kept: dict[int, Window] = {}
+        self._stats_before: dict[int, Any] = {}  # by window, of the last ones
 
     def from_start(self) -> Windows:
         """The same windows, counted from the first one."""
@@ -129,6 +131,7 @@ class Windows:
             number += 1
         if not change_from(self._keys, number * self._size):
             return False
+        self.stats = self._stats_before.get(number, self.stats)
         del self._before[number - self._first + 1 :]
         self._kept = {known: window for known, window in self._kept.items() if known < number}
         return True
@@ -156,6 +159,7 @@ class Windows:
                 raise TypeError(f"the indices of documents must be ints, not {keys[0]!r}")
             found = self._plan(number, documents)
             if number - self._first == len(self._before) - 1:  # it was not counted yet
+                self._stats_before = dict([*self._stats_before.items(), (number, self.stats)][-_MOST_FORGOTTEN:])
                 self.stats += found.stats
                 self._before.append(self._before[-1] + len(found.units))
             kept = [*self._kept.items(), (number, found)]

@@ -175,6 +175,39 @@ def test_a_position_is_exact_after_changes_of_the_weights(changes):
         assert list(islice(again, 300)) == order[drawn : drawn + 300]
 
 
+def test_a_linear_schedule_changes_the_shares_in_small_steps():
+    def make():
+        mixture = MixtureSampler([20_000, 20_000, 20_000], weights=[1, 0, 0], num_samples=30_000, seed=1)
+        mixture.schedule([(3000, [1, 0, 0]), (13_000, [0, 0.5, 0.5]), (23_000, [0, 1, 0])], linear=True)
+        return mixture
+
+    mixture = make()
+    order = list(mixture)
+    source = np.array(order) // 20_000
+    assert (source[:3000] == 0).all()
+    assert (source[13_100:] != 0).all()
+    assert (source[23_100:] == 1).all()
+    for start in range(3000, 23_000, 1000):
+        passed = (start + 500 - 3000) / 10_000
+        expected = [1 - passed, passed / 2, passed / 2] if passed < 1 else [0, passed / 2, 1 - passed / 2]
+        shares = np.bincount(source[start : start + 1000], minlength=3) / 1000
+        assert shares == pytest.approx(expected, abs=0.02)
+    for drawn in (0, 2999, 3001, 9000, 20_000):
+        assert list(resumed(make(), position(mixture, 0, drawn), drawn)) == order[drawn:]
+    assert [list(ShardedSampler(make(), 3, rank, "keep")) for rank in range(3)] == [order[rank::3] for rank in range(3)]
+
+
+def test_new_weights_in_a_linear_schedule_start_the_rest_of_it():
+    mixture = MixtureSampler([20_000, 20_000], weights=[1, 0], num_samples=20_000, seed=1)
+    mixture.schedule([(0, [1, 0]), (10_000, [0, 1])], linear=True)
+    keys = iter(mixture)
+    first = list(islice(keys, 4000))
+    mixture.weights = [0.2, 0.8]
+    source = np.array([*first, *keys]) // 20_000
+    assert source[4000:5000].mean() == pytest.approx(0.8, abs=0.05)
+    assert (source[10_000:] == 1).all()
+
+
 def test_a_position_after_a_change_that_was_drawn_ahead():
     sampler = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
     keys = iter(sampler)
@@ -399,6 +432,8 @@ def test_an_index_outside_of_its_dataset():
         {"changes": []},
         {"scheduled": 3},
         {"scheduled": [3]},
+        {"linear": 3},
+        {"linear": [0]},
         {"pending": [1, 2]},
         {"changes": [[1, [2**39, 2**39]]]},
         {"changes": [[0, [1, 1]]]},

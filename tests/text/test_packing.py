@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from order_positions import position, resumed
 
-from gluonloader import BatchSampler, RandomSampler, ShardedSampler, SubsetSampler, WeightedSampler
+from gluonloader import BatchSampler, MixtureSampler, RandomSampler, ShardedSampler, SubsetSampler, WeightedSampler
 from gluonloader.text import PackingSampler
 
 METHODS = st.sampled_from(["best_fit", "in_order", "split"])
@@ -170,6 +170,20 @@ def test_a_position_continues_at_the_next_row(lengths, method, window, drawn):
     sampler, drawn = make(), min(drawn, len(rows))
     list(islice(iter(sampler), drawn))
     assert list(resumed(make(), position(sampler, 0, drawn), drawn)) == rows[drawn:]
+
+
+def test_windows_that_were_discarded_are_not_counted():
+    mixture = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    sampler = PackingSampler(np.full(1000, 4), 8, mixture, window=20, seed=1)
+    rows = iter(sampler)
+    rows.cut(95)
+    mixture.weights = [0, 1]
+    rows.seek(33)  # as `flush` does
+    rows.cut(1000)
+    assert (sampler.stats().documents, sampler.stats().rows) == (400, 200)
+    rows.seek(33)  # nothing has changed since then
+    rows.cut(1000)
+    assert sampler.stats().documents == 400
 
 
 class CountsReads(np.ndarray):
