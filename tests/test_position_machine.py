@@ -1,9 +1,9 @@
 """One state machine over positions: ranks in step, over random orders, and what a program can do between two batches.
 
-The model is in rank_models.py, in plain Python: it divides the order of an epoch among the ranks. A program reads,
-leaves epochs, saves and loads states, also with other ranks or another batch size, seeks, flushes, kills workers, and
-asks which samples come next and which are in a batch. Each run has the same programs; `GLUONLOADER_PROGRAMS=20000` runs
-so many others.
+The model is in rank_models.py, in plain Python: it divides the order of an epoch among the ranks. A program reads, in
+order or as batches are made, leaves epochs, saves and loads states, also with other ranks, without ranks, or with
+another batch size, flushes, kills workers, and asks which samples come next and which are in a batch. Each run has the
+same programs; `GLUONLOADER_PROGRAMS=20000` runs so many others.
 """
 
 import json
@@ -32,6 +32,8 @@ class Positions(RuleBasedStateMachine):
     epoch, start, number    of the position where the loaders were made or have loaded: `number` batches of each rank
                             came before the offset `start`
     done                    how many batches each rank has delivered since then
+    seen                    the numbers of these batches, for each rank; they come in their order if `in_order`
+    alone                   whether a single process has no argument `ranks`
     left                    these of an epoch that was left, until the next one starts: a state is still in that epoch
     loaded                  whether a state was loaded, and no epoch has started since then
     fresh                   whether nothing was read since these loaders were made
@@ -47,9 +49,12 @@ class Positions(RuleBasedStateMachine):
         count=st.integers(1, 5),
         policy=POLICIES,
         way=st.sampled_from([SERIAL] * 12 + [THREAD] * 2 + [FORK]),
+        in_order=st.booleans(),
+        alone=st.booleans(),
     )
-    def make(self, name, length, size, last_batch, count, policy, way):
+    def make(self, name, length, size, last_batch, count, policy, way, in_order, alone):
         self.name, self.length, self.way, self.count, self.policy = name, length, way, count, policy
+        self.in_order, self.alone = in_order or way is SERIAL, alone and name != "stateful"
         of_batches = name in BATCH_SAMPLERS
         self.resized, self.jumped = set(), False
         self.arguments, self.order_of = {**SAMPLERS, **BATCH_SAMPLERS}[name]
@@ -63,8 +68,9 @@ class Positions(RuleBasedStateMachine):
         for rank in range(self.count):
             arguments = {**rest, **self.arguments(self.length), "batchify_fn": list, "seed": 5}
             arguments |= self.way.retrying(100) if self.way is FORK else {}
-            ranks = Ranks(rank, self.count, self.policy)
-            self.loaders.append(self.way.loader(range(self.length), ranks=ranks, **arguments))
+            if self.count > 1 or not self.alone:
+                arguments |= {"ranks": Ranks(rank, self.count, self.policy)}
+            self.loaders.append(self.way.loader(range(self.length), in_order=self.in_order, **arguments))
         self.iterators = self.left = None
         self.loaded, self.fresh = False, True
 
@@ -73,9 +79,12 @@ class Positions(RuleBasedStateMachine):
         self.epoch, self.number, self.done = epoch, number, 0
         order = self.order_of(self.length, epoch)
         self.division = Division(order, start, self.count, self.policy, self.size, self.last_batch, carried)
+        self.seen = [set() for _ in range(self.count)]
 
     def due(self, rank):
-        return self.division.batches[rank][self.done :]
+        """The batches of a rank that were not delivered, by number."""
+        own, seen = self.division.batches[rank], self.seen[rank]
+        return {number: batch for number, batch in enumerate(own) if number not in seen}
 
     def teardown(self):
         for loader in getattr(self, "loaders", ()):
@@ -96,9 +105,14 @@ class Positions(RuleBasedStateMachine):
         self.loaded = False
         ends = steps >= self.division.most - self.done
         for rank, iterator in enumerate(self.iterators):
-            expected = self.due(rank) if ends else self.due(rank)[:steps]
-            got = list(iterator) if ends else [next(iterator) for _ in expected]
-            assert got == expected
+            due, seen = self.due(rank), self.seen[rank]
+            for _ in range(len(due) if ends else min(steps, len(due))):
+                batch = next(iterator)
+                number = iterator.last.number - self.number
+                assert number == min(due) if self.in_order else number in due
+                assert batch == due.pop(number)
+                seen.add(number)
+            assert not ends or not list(iterator)
         self.fresh &= steps == 0
         self.done += steps
         if ends:
@@ -110,7 +124,7 @@ class Positions(RuleBasedStateMachine):
     def leave(self):
         """Leaves the epoch; the next one starts with what was carried over into this one."""
         self.iterators = None
-        self.left = self.epoch, self.number, self.done, self.division
+        self.left = self.epoch, self.number, self.done, self.division, self.seen
         self.at(self.epoch + 1, 0, 0, self.division.carried_in)
 
     @precondition(lambda self: self.iterators is not None and self.name in KNOWN)
@@ -130,7 +144,7 @@ class Positions(RuleBasedStateMachine):
 
     def states(self):
         if self.left:  # the newest epoch is the one that was left
-            self.epoch, self.number, self.done, self.division = self.left
+            self.epoch, self.number, self.done, self.division, self.seen = self.left
             self.left = None
         return json.loads(json.dumps([loader.state_dict() for loader in self.loaders]))
 
@@ -147,16 +161,18 @@ class Positions(RuleBasedStateMachine):
 
     @property
     def in_step(self):
-        """Whether all ranks have delivered as many batches, and carry nothing."""
-        short = any(len(self.division.batches[rank]) < self.done for rank in range(self.count))
+        """Whether all ranks have delivered the same first batches, and carry nothing."""
+        short = any(seen != set(range(self.done)) for seen in self.seen)
         return not short and not any(self.division.carried_in) and self.last_batch != "rollover"
 
     @precondition(lambda self: self.in_step and not self.left)
-    @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES)
-    def resume_elsewhere(self, count, size, policy):
+    @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES, alone=st.booleans())
+    def resume_elsewhere(self, count, size, policy, alone):
         """Other ranks, another batch size or another policy: the new ranks divide the rest of the epoch."""
         same = self.size is None or size * count == self.size * self.count
-        state = merge_states(self.states())
+        states = self.states()
+        state = merge_states(states) if len(states) > 1 else states[0]
+        self.alone = alone and self.name != "stateful"
         start = self.division.after(self.done)
         number = self.number + self.done
         self.teardown()
@@ -188,7 +204,7 @@ class Positions(RuleBasedStateMachine):
         carried = self.division.carried
         after = Division(following, 0, self.count, self.policy, self.size, self.last_batch, carried)
         for rank, loader in enumerate(self.loaders):
-            keys = [key for batch in self.due(rank) + after.batches[rank] for key in batch]
+            keys = [key for batch in [*self.due(rank).values(), *after.batches[rank]] for key in batch]
             assert loader.upcoming(count)[: len(keys)] == keys[:count]
 
     # What was carried over is known to `indices` only if no epoch was left out.
@@ -198,12 +214,12 @@ class Positions(RuleBasedStateMachine):
     @rule(ahead=st.integers(0, 3))
     def indices(self, ahead):
         for rank, loader in enumerate(self.loaders):
-            for batch in self.due(rank)[ahead : ahead + 1]:
+            for number, batch in [*self.due(rank).items()][ahead : ahead + 1]:
                 try:
-                    found = loader.indices(self.epoch, self.number + self.done + ahead)
+                    found = loader.indices(self.epoch, self.number + number)
                 except ValueError:
                     # The numbers of its batches may have changed, or nothing was drawn that could be compared.
-                    assert self.epoch in self.resized or (self.fresh and self.number + self.done > 0)
+                    assert self.epoch in self.resized or (self.fresh and self.number + number > 0)
                 else:
                     assert found == batch
 
