@@ -353,14 +353,24 @@ def test_ranks_that_have_delivered_as_many_batches_from_different_places_are_not
     assert merge_states(others)
 
 
-def test_a_resumed_epoch_of_which_nothing_was_drawn_names_no_wrong_batch():
+def test_a_resumed_epoch_of_which_nothing_was_drawn_names_the_right_batch():
     _, states = run(loaders(2, length=3, size=1, shuffle=True), 1)
     (loader,) = loaders(1, length=3, size=1, shuffle=True)
     loader.load_state_dict(states[0], new_batch_size=True)
     iterator = iter(loader)
+    with pytest.raises(ValueError, match="this epoch was resumed at batch 1 with another batch_size or other ranks"):
+        loader.indices(0, 0)
+    assert [loader.indices(0, 1)] == [batch.tolist() for batch in iterator]
+
+
+def test_a_resumed_epoch_of_a_users_sampler_names_no_wrong_batch():
+    with pytest.warns(RuntimeWarning, match="has to yield the same order"):
+        _, states = run(loaders(2, length=3, size=1, sampler=Foreign(3)), 1)
+    (loader,) = loaders(1, length=3, size=1, sampler=Foreign(3))
+    loader.load_state_dict(states[0], new_batch_size=True)
     with pytest.raises(ValueError, match="nothing was drawn since then that could be compared; read a batch first"):
         loader.indices(0, 1)
-    assert list(iterator)
+    assert list(loader)
 
 
 def test_a_state_of_a_loader_without_ranks_fits_ranks():

@@ -448,22 +448,30 @@ def test_weights_that_were_changed_are_an_error_also_if_they_were_changed_back()
             loader.replay(epoch, 9)
 
 
-def test_a_sampler_that_was_changed_or_iterated_meanwhile_is_an_error():
+def test_a_sampler_that_was_iterated_meanwhile_changes_nothing():
     sampler = RandomSampler(40, seed=1)
     loader = DataLoader(range(40), 4, sampler=sampler, seed=1)
-    list(loader)
+    batches = [batch.tolist() for batch in loader]
     list(sampler)
-    for method in (loader.indices, loader.replay, loader.seek):
-        with pytest.raises(ValueError, match="the sampler was changed or iterated meanwhile"):
-            method(0, 9)
-    sampler.set_epoch(1)
-    assert loader.indices(0, 9)
+    assert loader.indices(0, 9) == loader.replay(0, 9).tolist() == batches[9]
+    assert sampler.epoch == 2
+    loader.seek(0, 9)
+    assert [batch.tolist() for batch in loader] == batches[9:]
+    assert [batch.tolist() for batch in loader] == [loader.indices(1, number) for number in range(10)]
+
+
+def test_a_sampler_that_was_changed_meanwhile_is_an_error():
+    sampler = RandomSampler(40, seed=1)
+    loader = DataLoader(range(40), 4, sampler=sampler, seed=1)
+    loader.set_epoch(3)
+    list(loader)
     loader.batch_sampler.batch_size = 5
-    with pytest.raises(ValueError, match="had other indices than the RandomSampler yields for it now"):
-        loader.indices(0, 3)
+    for method in (loader.indices, loader.replay, loader.seek):
+        with pytest.raises(ValueError, match="had other indices than the RandomSampler yields for it now"):
+            method(3, 3)
     sampler.set_epoch(0)
     with pytest.raises(ValueError, match="but the loader has started more epochs; the RandomSampler was changed"):
-        loader.indices(0, 3)
+        loader.indices(1, 3)
 
 
 def test_a_users_sampler_that_was_changed_meanwhile_is_an_error():
@@ -480,7 +488,7 @@ def test_a_users_sampler_that_was_changed_meanwhile_is_an_error():
     assert loader.indices(2, 3) == third[3]
 
 
-def test_a_position_that_was_loaded_with_another_number_of_shards_is_an_error():
+def test_after_a_resume_with_another_number_of_shards_the_batches_from_there_on_are_known():
     def make(shards):
         return DataLoader(range(60), 4, sampler=ShardedSampler(RandomSampler(60, 1), shards, 0), seed=1)
 
@@ -489,12 +497,13 @@ def test_a_position_that_was_loaded_with_another_number_of_shards_is_an_error():
     next(iterator), next(iterator)
     loader = make(3)
     loader.load_state_dict(saved.state_dict())
-    with pytest.raises(ValueError, match="resumed with another number of shards"):
-        loader.indices(0, 3)
-    rest = list(loader)
-    with pytest.raises(ValueError, match="resumed with another number of shards"):
-        loader.indices(0, 3)
-    assert len(rest) == 4
+    with pytest.raises(ValueError, match="resumed at batch 2 with another batch_size or other ranks"):
+        loader.indices(0, 1)
+    before = [loader.indices(0, number) for number in range(2, 6)]
+    rest = [batch.tolist() for batch in loader]
+    assert before == rest == [loader.indices(0, number) for number in range(2, 6)]
+    with pytest.raises(ValueError, match="resumed at batch 2"):
+        loader.replay(0, 0)
     assert loader.indices(1, 0) == [int(i) for i in next(iter(loader))]
 
 

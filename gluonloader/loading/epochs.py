@@ -168,11 +168,6 @@ class Epochs:
             self._next.restore()
         return self._next.number
 
-    @property
-    def pending(self) -> int | None:
-        """The epoch of a loaded position that has not started yet."""
-        return None if self._next.loaded is None else self._next.number
-
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self.source.finish(epoch.plan)

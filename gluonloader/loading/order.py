@@ -27,15 +27,14 @@ class Order:
 
     Args:
         number: the epoch for which the samplers are set now.
-        pending: the epoch of a loaded position that has not started yet.
 
     Attributes:
         is_computed: whether no code of the user draws the order, so that it cannot change the global generators.
     """
 
-    def __init__(self, source: IndexSource, dataset: Any, seed: int, number: int, pending: int | None) -> None:
+    def __init__(self, source: IndexSource, dataset: Any, seed: int, number: int) -> None:
         self._sampler, self._history, self._source = source.sampler, source.history, source
-        self._dataset, self._seed, self._number, self._pending = dataset, seed, number, pending
+        self._dataset, self._seed, self._number = dataset, seed, number
         self.is_computed = is_computed(self._sampler)
 
     def plan_at(self, epoch: int, batch: int) -> IndexPlan:
@@ -47,15 +46,13 @@ class Order:
         started = self._history.started.get(epoch)
         if started is not None:
             self._check_changes(epoch)
-            if started.new_batch_size and batch < started.number:
+            if started.irregular is not None and batch < started.irregular.number:
                 raise ValueError(
-                    f"epoch={epoch}, batch={batch}: this epoch was resumed at batch {started.number} with another "
-                    "batch_size or other ranks; call the method on a loader with those that it had before"
+                    f"epoch={epoch}, batch={batch}: this epoch was resumed at batch {started.irregular.number} with "
+                    "another batch_size or other ranks; call the method on a loader with those that it had before"
                 )
-            expected = started.drawn
-            if expected is None and epoch == self._pending and self.is_computed:
-                expected = _first_drawn(self._source.loaded_plan(epoch, self._seed))
-            if expected is None and started.new_batch_size and stateful_part(self._sampler) is None:
+            expected, is_known = started.drawn, self.is_computed or stateful_part(self._sampler) is not None
+            if expected is None and started.irregular is not None and not is_known:
                 raise ValueError(
                     f"epoch={epoch}: this epoch was resumed with another batch_size or other ranks, and nothing was "
                     "drawn since then that could be compared; read a batch first"
@@ -79,8 +76,11 @@ class Order:
 
     def _plan(self, epoch: int, batch: int) -> IndexPlan:
         if self.is_computed:
-            carried = self._carried_over(epoch)
-            return IndexPlan(self._sampler, epoch, self._seed, Start(batch, batch), self._order_epoch(epoch), carried)
+            started = self._history.started.get(epoch)
+            first = Start() if started is None or started.irregular is None else started.irregular
+            start = Start(batch, batch - first.number + first.skip, first.offset)
+            carried = [] if first.number else self._carried_over(epoch)
+            return IndexPlan(self._sampler, epoch, self._seed, start, self._order_epoch(epoch), carried)
         batches, skipped = self._batches_of(epoch), 0
         if stateful_part(self._sampler) is not None:
             skipped = self._walk(batches, epoch, batch)
@@ -92,6 +92,8 @@ class Order:
         Raises:
             ValueError: it is negative.
         """
+        if epoch in self._history.started:
+            return self._history.started[epoch].order_epoch
         of_next = epoch_of(self._sampler, self._number)
         if of_next + epoch < self._number:
             raise ValueError(

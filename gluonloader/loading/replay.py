@@ -201,7 +201,7 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         sampler = unseeded(source.sampler)
         if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
-        order = Order(source, job.dataset, job.seed, number, epochs.pending)
+        order = Order(source, job.dataset, job.seed, number)
         with nullcontext() if order.is_computed else PreservedGenerators():
             plan = order.plan_at(epoch, batch)
             try:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import bad_argument
-from ..sampler.base import epoch_of
 from ..sampler.copies import changes_of
 from ..sampler.epochs import UsersEpochs, epochs_of, set_epoch
 from ..state import add_checksum
@@ -39,8 +38,8 @@ class History:
         known = self.started.get(epoch)
         if started.carried is None and known is not None:
             started.carried = known.carried
-        if known is not None and known.new_batch_size and started.number >= known.number:
-            started.new_batch_size = True
+        if known is not None and known.irregular is not None and started.number >= known.irregular.number:
+            started.irregular = known.irregular
         if self._newest is not None and (self.first is None or self._newest is not self.first[1]):
             self._newest.snapshot = None  # it may be large
         if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
@@ -54,8 +53,9 @@ class History:
         has_new = start.number > 0 and (new_batch_size or not position.is_regular(batch_sampler, fields))
         carried = None if has_new else fields["carried"]
         changes, users_epochs = changes_of(batch_sampler), epochs_of(batch_sampler)
-        started = Started(start.number, carried, changes, users_epochs, fields.get("snapshot"))
-        started.new_batch_size = has_new
+        order_epoch = fields["sampler"].get("epoch", fields["epoch"])
+        started = Started(start, order_epoch, carried, changes, users_epochs, fields.get("snapshot"))
+        started.irregular = start if has_new else None
         history.add(fields["epoch"], started)
         return history
 
@@ -67,7 +67,7 @@ class History:
         """
         known = [number for number, started in self.started.items() if number <= epoch and started.carried is not None]
         for number, started in self.started.items():
-            if started.new_batch_size and max(known, default=-1) < number < epoch:
+            if started.irregular is not None and max(known, default=-1) < number < epoch:
                 raise ValueError(
                     f"epoch={epoch}: epoch {number} was resumed with another batch_size, so the samples that it "
                     f"carries over are known only when epoch {number + 1} has started"
@@ -130,12 +130,8 @@ class IndexSource:
         if self.history.first is None and stateful is not None:
             carried = list(getattr(self.sampler, "carried", ()))
             known = carried, changes_of(self.sampler), epochs_of(self.sampler), position.snapshot(stateful)
-            self.history.add(number, Started(0, *known))
+            self.history.add(number, Started(Start(), number, *known))
         return self.history
-
-    def loaded_plan(self, epoch: int, seed: int) -> IndexPlan:
-        """The plan that starts at the loaded position, without starting a pass of a computed sampler."""
-        return IndexPlan(self.sampler, epoch, seed, self._start, epoch_of(self.sampler))
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         """The position before the first batch of an epoch."""

@@ -355,14 +355,13 @@ def test_replay_knows_a_batch_or_says_why_not(last_batch):
 
     loader = make(2, 7)
     loader.load_state_dict(state_after(make(4, 4), 2), new_batch_size=True)
-    with pytest.raises(ValueError, match="another number of shards or batch_size"):
-        loader.indices(0, 2)
+    known = loader.indices(0, 2)
     with pytest.raises(ValueError, match="this epoch was resumed at batch 2 with another batch_size"):
         loader.indices(0, 1)
     if last_batch == "rollover":
         with pytest.raises(ValueError, match="epoch 0 was resumed with another batch_size, so the samples that it"):
             loader.indices(1, 0)
-    list(loader)
+    assert [batch.tolist() for batch in loader][0] == known
     second = [batch.tolist() for batch in loader]
     assert [loader.indices(1, number) for number in range(len(second))] == second
     loader = make(2, 8)  # the same global batch: later batches have the same numbers and samples as without a resume

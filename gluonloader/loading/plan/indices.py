@@ -30,13 +30,19 @@ from .errors import ErrorCount
 class Started:
     """How the pass of an epoch started, so that `replay` notices if a sampler yields another order now."""
 
-    number: int  # of the first batch that was drawn
+    start: Start
+    order_epoch: int  # the epoch of a computed sampler; see `epoch_of`
     carried: list[Any] | None  # the indices that the last epoch carried over; None if they are not known any more
     changes: int  # see `sampler.changes_of`
     users_epochs: list[int | None]  # see `sampler.epochs_of`
     snapshot: Any = None  # the state of a stateful sampler before that batch
     drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
-    new_batch_size: bool = False  # whether the batches before that batch had another size, or other ranks
+    irregular: Start | None = None  # where it was resumed after batches of another size, or of other ranks
+
+    @property
+    def number(self) -> int:
+        """The number of the first batch that was drawn."""
+        return self.start.number
 
 
 class IndexPlan:
@@ -68,7 +74,8 @@ class IndexPlan:
         self._pass = position.OrderPass(batch_sampler, start, order_epoch, carried)
         self._progress = Progress(start.number, start.ahead, self.in_flight)
         known = None if start.number - start.skip else list(getattr(batch_sampler, "carried", ()))
-        self.started = Started(start.number, known, changes_of(batch_sampler), epochs_of(batch_sampler))
+        about = known, changes_of(batch_sampler), epochs_of(batch_sampler)
+        self.started = Started(start, self._pass.epoch, *about)
         self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
         self._carries_over = True  # `carry_over` was not called yet
         self._drawing = False  # whether `_pass` is perhaps not at the number `upcoming`

@@ -131,6 +131,7 @@ class OrderPass:
         carried: the keys that come first in batch 0, if they are not those of the batch sampler.
 
     Attributes:
+        epoch: of the sampler.
         batches: the iterator over the batches.
     """
 
@@ -144,10 +145,10 @@ class OrderPass:
         self._carried, self._due = carried, carried if self._first == 0 else []
         offset = cut.offset_after(self._first, 0, len(carried)) if start.offset is None else start.offset
         self._offset = offset
-        self._epoch = epoch_of(cut.order) if epoch is None else epoch
+        self.epoch = epoch_of(cut.order) if epoch is None else epoch
         self._saved = _of_share(cut)
         if not is_computed(cut.order):
-            self._saved |= saved_order(cut.order, self._epoch)
+            self._saved |= saved_order(cut.order, self.epoch)
         self._order = start_order(cut.order) if epoch is None else order_of(cut.order, epoch)
         self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
         skip(self.batches, start.skip)
@@ -193,7 +194,7 @@ class OrderPass:
         """
         cut = self._cut
         offset = cut.offset_after(number - self._first, self._offset, len(self._due))
-        order = {} if self._order is None else saved_order(cut.order, self._epoch, self._order, offset)
+        order = {} if self._order is None else saved_order(cut.order, self.epoch, self._order, offset)
         about = {"carried": json_keys(self._carried), **_about(cut)}
         return {"offset": offset, **about, "sampler": {**order, **self._saved}}
 
