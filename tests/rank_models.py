@@ -1,6 +1,5 @@
 """What each of several ranks has to deliver of one order, written without the code of the library."""
 
-import random
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -155,13 +154,3 @@ class Division:
         size = 1 if self.size is None else self.size
         carried = len(self.carried_in[0]) if self.carried_in and steps else 0
         return min(len(self.order), self.start + (steps * size - carried) * self.count)
-
-
-def random_plan(number):
-    """A generator of random numbers, and the arguments of a case."""
-    rng = random.Random(f"orders {number}")
-    name, (arguments, order) = rng.choice([*SAMPLERS.items(), *BATCH_SAMPLERS.items()])
-    length = rng.choice([1, 2, 3, 7, 8, 16, 40, 61, 100])
-    size = None if name in BATCH_SAMPLERS else rng.randint(1, 6)
-    last_batch = "keep" if size is None else rng.choice(["keep", "keep", "discard", "rollover"])
-    return rng, length, size, last_batch, arguments, order

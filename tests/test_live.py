@@ -1,7 +1,6 @@
 """Samplers that change during an epoch, ranks, and what `worker_init_fn` and datasets know about their worker."""
 
 import json
-import random
 import threading
 import tracemalloc
 
@@ -151,36 +150,6 @@ def test_a_flush_of_a_list_of_batches_draws_the_next_one_again():
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["permutation", "bijection"])
-def test_every_sample_once_over_all_ranks_however_often_their_number_changes(method):
-    rng = random.Random(method)
-    for seed in range(100):
-        length, size = rng.randrange(1, 80), rng.randrange(1, 6)
-
-        def ranks(count, state=None):
-            loaders = []
-            for index in range(count):
-                order = RandomSampler(length, seed, method)  # noqa: B023
-                sampler = ShardedSampler(order, count, index, even="keep")
-                loaders.append(DataLoader(range(length), size, sampler=sampler, seed=seed))  # noqa: B023
-                if state is not None:
-                    loaders[-1].load_state_dict(state)
-            return loaders
-
-        seen, state = [], None
-        for _ in range(rng.randrange(4)):
-            loaders = ranks(rng.randrange(1, 9), state)
-            left = length - (0 if state is None else state["offset"])
-            most = -(-(left // len(loaders)) // size)  # batches that all ranks still have
-            for loader in loaders[::-1]:
-                seen += [batch.tolist() for _, batch in zip(range(most // 2), loader, strict=False)]
-                state = loader.state_dict()
-        for loader in ranks(rng.randrange(1, 9), state):
-            seen += [batch.tolist() for batch in loader]
-        assert sorted(sum(seen, [])) == list(range(length)), seed
 
 
 def test_ranks_draw_different_random_numbers():

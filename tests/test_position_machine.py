@@ -159,10 +159,11 @@ class Positions(RuleBasedStateMachine):
 
     @property
     def in_step(self):
-        """Whether all ranks have delivered the same first batches, and carry nothing."""
+        """Whether all ranks have delivered the same first keys, and none has some of its own that are due."""
         short = any(len(own) < self.done for own in self.division.batches)
         in_order = self.in_order or self.done == 0  # what came out of order differs from run to run
-        return in_order and not short and not any(self.division.carried_in) and self.last_batch != "rollover"
+        carried = {len(keys) for keys in self.division.carried_in}
+        return in_order and not short and (carried == {0} or (self.done > 0 and len(carried) == 1))
 
     @precondition(lambda self: self.in_step and not self.left)
     @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES, alone=st.booleans())
@@ -216,10 +217,11 @@ class Positions(RuleBasedStateMachine):
             for number, batch in [*self.due(rank).items()][ahead : ahead + 1]:
                 try:
                     found = loader.indices(self.epoch, self.number + number)
-                except ValueError:
-                    # It starts again from its first batch: where it was resumed the batches before had other numbers.
-                    assert self.epoch in self.resized
-                    assert self.number == 0
+                except ValueError as error:
+                    if "carries over are known only when" not in str(error):
+                        # It starts again from its first batch, but batches before a resume had other numbers.
+                        assert self.epoch in self.resized
+                        assert self.number == 0
                 else:
                     assert found == batch
 

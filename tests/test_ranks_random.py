@@ -1,8 +1,8 @@
-"""Datasets over ranks, random cases: each rank delivers exactly what its policy says.
+"""Iterable datasets over ranks, random cases: each rank delivers exactly what its policy says.
 
-A case has several runs, each with another number of ranks, which read with random executors; workers are killed. For
-iterable datasets, whose shards have random lengths, what "drop" and "repeat" have to deliver is computed from what the
-ranks deliver under "uneven". For datasets with `__getitem__`, rank_models.py computes it from the order.
+A case has several runs, each with another number of ranks, which read with random executors; workers are killed. The
+lengths of the shards are random, and what "drop" and "repeat" have to deliver is computed from what the ranks deliver
+under "uneven". Datasets with `__getitem__` have test_position_machine.py.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ from itertools import cycle, islice
 
 import pytest
 from conftest import FORK, SERIAL, THREAD, workers
-from rank_models import Division, random_plan
 
 from gluonloader import IterableDataset, Ranks, merge_states
 
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* ranks divide its order"),
 ]
 CASES = range(int(os.environ.get("GLUONLOADER_RANKS", 50)))
-ORDERS = range(int(os.environ.get("GLUONLOADER_RANKS", 25)))
 WAYS = [SERIAL, SERIAL, SERIAL, THREAD, THREAD, FORK]
 
 
@@ -168,61 +166,3 @@ def test_ranks_with_a_policy_deliver_equal_numbers_of_batches(policy, number):
         state, ended = merged(states)
         if ended:
             return
-
-
-class Order:
-    """An order, and what reads it: random ranks from a position to another, in random epochs."""
-
-    def __init__(self, number):
-        self.rng, self.length, self.size, self.last_batch, self.arguments, self.order = random_plan(number)
-        self.options = {"seed": 5, "in_order": True}
-        if self.size is not None:
-            self.options |= {"batch_size": self.size, "last_batch": self.last_batch}
-
-    def loader(self, way, ranks):
-        retries = way.retrying(100) if way is FORK else {}
-        return way.loader(range(self.length), ranks=ranks, **self.options, **self.arguments(self.length), **retries)
-
-    def ranks(self, index, count, policy):
-        gather = self.rng.choice([None, lambda value: [value] * count])
-        return Ranks(index, count, policy, gather=gather)
-
-    def read(self, way, loader, steps):
-        """At most so many batches of the next epoch, or all of them for None; workers are killed."""
-        batches = []
-        for batch in islice(loader, steps):
-            batches.append(batch.tolist())
-            if way is FORK and self.rng.random() < 0.2 and (pids := workers(loader)):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.rng.choice(pids), signal.SIGKILL)
-        return batches
-
-
-@pytest.mark.filterwarnings("ignore:.* ranks divide its order", "ignore:last_batch='discard' drops all")
-@pytest.mark.parametrize("number", ORDERS)
-def test_ranks_deliver_what_the_policy_says(number):
-    case = Order(number)
-    rng, epoch, start, carried, state = case.rng, 0, 0, [], None
-    for _ in range(4):
-        if not carried:  # otherwise each rank continues with the samples that it carries over
-            count, policy = rng.randint(1, 8), rng.choice(["drop", "repeat", "uneven"])
-        division = Division(case.order(case.length, epoch), start, count, policy, case.size, case.last_batch, carried)
-        steps = rng.choice([None, rng.randint(0, division.most)])
-        steps = None if steps == division.most else steps
-        states = []
-        for index in range(count):
-            way = rng.choice(WAYS)
-            with case.loader(way, case.ranks(index, count, policy)) as loader:
-                if state is not None:
-                    loader.load_state_dict(state[index] if carried else state)
-                assert case.read(way, loader, steps) == division.batches[index][:steps]
-                states.append(json.loads(json.dumps(loader.state_dict())))
-        if steps is None:
-            epoch, start, carried = epoch + 1, 0, division.carried if any(division.carried) else []
-        elif carried and (steps == 0 or len({len(samples) for samples in carried}) > 1):
-            with pytest.raises(ValueError, match="load into each rank its own state|save the states of all ranks"):
-                merge_states(states)
-            return
-        elif steps:
-            start, carried = division.after(steps), []
-        state = states if carried else json.dumps(merge_states(states))
