@@ -1,10 +1,13 @@
-"""Base classes of samplers, and `BatchSampler`, which cuts the indices of any sampler into batches.
+"""What samplers have in common, and `BatchSampler`, which cuts the indices of any sampler into batches.
 
-Sampler, OrderedSampler, SeededSampler       base classes: all samplers, samplers with a known order, those that shuffle
-BatchSampler                                 lists of indices
-chained                                      an order of several arrays
-iterating_class                              the class whose `__iter__` a sampler has
-check_length, check_ints                     checks of arguments
+Sampler, OrderedSampler, SeededSampler    base classes: all samplers, samplers with a known order, those that shuffle
+BatchSampler                              lists of indices
+order_of, start_order, start_pass         the order of any sampler: of an epoch, or of the pass that starts now
+epoch_of, move_to, keep_epochs            the epochs of gluonloader's samplers in any sampler
+is_computed, iterating_class, may_yield   what is known of any sampler
+json_keys, check_carried                  indices that an epoch carries over to the next one, in a state
+chained                                   an order of several arrays
+check_length, check_ints                  checks of arguments
 """
 
 from __future__ import annotations
