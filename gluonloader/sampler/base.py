@@ -5,7 +5,6 @@ BatchSampler                              lists of indices
 order_of, start_order, start_pass         the order of any sampler: of an epoch, or of the pass that starts now
 epoch_of, move_to, keep_epochs            the epochs of gluonloader's samplers in any sampler
 is_computed, iterating_class, may_yield   what is known of any sampler
-json_keys, check_carried                  indices that an epoch carries over to the next one, in a state
 chained                                   an order of several arrays
 check_length, check_ints                  checks of arguments
 """
@@ -15,21 +14,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import LastBatch, check_indices, check_int, check_last_batch
 from ..describe import arguments, call, describe, short_repr, sized
-from ..errors import bad_state, explain_arguments
+from ..errors import explain_arguments
 from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, checked_seed
-from ..state import check_same, field, int_field, seed_field
+from ..state import check_same, int_field, seed_field
 from .passes import READ_AHEAD, BatchPass, Computed, Integers, Order, Pass, as_keys, change_from, length_of, saved_of
 from .saved import FIXED, PATH, chain_of, inner_state, loading_order, saved_order
-
-_JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 
 
 class SizedIterable(Protocol):
@@ -323,39 +320,6 @@ class BatchSampler(Sampler):
     def __repr__(self) -> str:
         last_batch = None if self.last_batch == "keep" else self.last_batch
         return call(self, describe(self.sampler), *arguments(batch_size=self.batch_size, last_batch=last_batch))
-
-
-def json_keys(keys: Sequence[Any]) -> list[Any]:
-    """The indices that an epoch has carried over, for a state.
-
-    Raises:
-        TypeError: JSON cannot store one of them.
-    """
-    plain = [key.item() if isinstance(key, np.generic) else key for key in keys]
-    for key in plain:
-        if not isinstance(key, _JSON_KEYS):
-            raise TypeError(
-                f"the index {key!r} is carried over into the next epoch, but a state can contain only indices that "
-                "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
-            )
-    return plain
-
-
-def check_carried(sampler: Any, state: Mapping[str, Any], size: int, path: str) -> list[Any]:
-    """Checks the field `carried` of a state; returns the indices.
-
-    Args:
-        sampler: it yields such indices.
-        size: of a batch; fewer indices are carried over.
-    """
-    carried: Any = field(state, "carried", path)
-    listed = isinstance(carried, list) and len(carried) < size
-    if not listed or not all(isinstance(key, _JSON_KEYS) for key in carried):
-        raise bad_state(path + "carried", carried, f"must be a list of at most {size - 1} indices")
-    for key in carried:
-        if not may_yield(sampler, key):
-            raise bad_state(path + "carried", carried, f"{key!r} is no index of this {type(sampler).__name__}")
-    return list(carried)
 
 
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:

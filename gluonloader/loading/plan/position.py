@@ -25,17 +25,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from ...errors import bad_argument, bad_state, warn
 from ...frameworks import state_from_json, state_to_json
 from ...randomness import batch_seed
 from ...sampler.base import (
     BatchSampler,
     OrderedSampler,
-    check_carried,
     epoch_of,
     is_computed,
     iterating_class,
-    json_keys,
+    may_yield,
     order_of,
     read_ahead_of,
     start_order,
@@ -49,6 +50,7 @@ from .errors import count_in
 
 State = Mapping[str, Any]
 
+_JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 _OURS: Final = (OrderedSampler, ShardedSampler, BatchSampler)
 _SHARED: Final = ("divides", "batch_size", "last_batch", "length", "seed", "epoch", "batch", "offset")
 _TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"
@@ -195,7 +197,7 @@ class OrderPass:
         cut = self._cut
         offset = cut.offset_after(number - self._first, self._offset, len(self._due))
         order = {} if self._order is None else saved_order(cut.order, self.epoch, self._order, offset)
-        about = {"carried": json_keys(self._carried), **_about(cut)}
+        about = {"carried": _as_json(self._carried), **_about(cut)}
         return {"offset": offset, **about, "sampler": {**order, **self._saved}}
 
     @property
@@ -235,11 +237,27 @@ def _of_share(cut: Cut) -> dict[str, Any]:
 def fresh_state(batch_sampler: Any) -> dict[str, Any]:
     """The position before the next epoch, as fields of a state."""
     cut = cut_of(batch_sampler)
-    carried = [] if cut.batches is None else json_keys(cut.batches.carried)
+    carried = [] if cut.batches is None else _as_json(cut.batches.carried)
     saved = {**saved_order(cut.order, epoch_of(cut.order)), **_of_share(cut)}
     fields = {"batch": 0, "ahead": [], "offset": 0, "carried": carried, **_about(cut), "sampler": saved}
     stateful = stateful_part(batch_sampler)
     return fields if stateful is None else {**fields, "snapshot": snapshot(stateful)}
+
+
+def _as_json(keys: Sequence[Any]) -> list[Any]:
+    """The indices that an epoch has carried over, for a state.
+
+    Raises:
+        TypeError: JSON cannot store one of them.
+    """
+    plain = [key.item() if isinstance(key, np.generic) else key for key in keys]
+    for key in plain:
+        if not isinstance(key, _JSON_KEYS):
+            raise TypeError(
+                f"the index {key!r} is carried over into the next epoch, but a state can contain only indices that "
+                "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
+            )
+    return plain
 
 
 def keep(batch_sampler: Any) -> Callable[[], None]:
@@ -374,7 +392,7 @@ def _refusal(saved: tuple[int, int], ours: tuple[int, int]) -> str:
 def _carried(cut: Cut, state: State) -> list[Any]:
     """The carried keys of a position, as far as they are ours; ValueError if they are due and cannot come."""
     size = 1 if cut.size is None or cut.last_batch != "rollover" else state["batch_size"]
-    carried, is_due = check_carried(cut.order, state, size, ""), state["batch"] == 0
+    carried, is_due = _checked_carried(cut.order, state, size), state["batch"] == 0
     if not carried:
         return carried
     fits = cut.size is not None and len(carried) < cut.size
@@ -392,6 +410,23 @@ def _carried(cut: Cut, state: State) -> list[Any]:
         )
         raise bad_state("carried", carried, right)
     return carried if fits and is_ours else []
+
+
+def _checked_carried(sampler: Any, state: Mapping[str, Any], size: int) -> list[Any]:
+    """Checks the field `carried` of a state; returns the indices.
+
+    Args:
+        sampler: it yields such indices.
+        size: of a batch; fewer indices are carried over.
+    """
+    carried: Any = field(state, "carried")
+    listed = isinstance(carried, list) and len(carried) < size
+    if not listed or not all(isinstance(key, _JSON_KEYS) for key in carried):
+        raise bad_state("carried", carried, f"must be a list of at most {size - 1} indices")
+    for key in carried:
+        if not may_yield(sampler, key):
+            raise bad_state("carried", carried, f"{key!r} is no index of this {type(sampler).__name__}")
+    return list(carried)
 
 
 def load(batch_sampler: Any, state: State) -> Start:
