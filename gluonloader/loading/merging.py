@@ -1,6 +1,6 @@
 """`merge_states`: the positions of all ranks as one position, for any other number of ranks.
 
-For an iterable dataset; `merge` in plan/position.py does the same for other datasets:
+For an iterable dataset; merging_orders.py does the same for other datasets:
 
     state of rank 0 --+
     state of rank 1 --+--> the state of one process that reads all shards --> each new rank takes its shards
@@ -29,7 +29,7 @@ from ..state import (
     seed_field,
     to_ranges,
 )
-from .plan import position
+from .merging_orders import merge_orders
 from .plan.shard_state import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
 
 _OWN: Final = ("batch", "ahead", "ended", "hints", "leftovers", "errors", "rank", "ranks", "stop", "epoch", "check")
@@ -55,7 +55,7 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
     if given and not _is_of_rank(given[0]) and all(state == given[0] for state in given):
         return given[0]  # a single process has saved it, or it is merged already, and all ranks have loaded it
     if given and "sampler" in given[0]:
-        return position.merge(given)
+        return merge_orders(given)
     parsed = _checked(given)
     epoch = min(state["epoch"] for state in parsed)
     ranks = [_Rank(state, epoch) for state in parsed]

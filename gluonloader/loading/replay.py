@@ -36,6 +36,7 @@ from . import reading_again
 from .epochs import Epochs
 from .order import Order
 from .plan import IndexPlan, Start, position
+from .plan.cut import cut_of
 from .sources import IndexSource, ShardSource
 
 
@@ -91,7 +92,7 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
 
 def _of_ranks(batches: Any, all_ranks: bool) -> list[Any]:
     """The batch sampler; or for each rank one that yields its batches."""
-    share = position.cut_of(batches).share
+    share = cut_of(batches).share
     if share is None or not all_ranks:
         return [batches]
     shares = [ShardedSampler(share.sampler, share.num_shards, rank, share.even) for rank in range(share.num_shards)]

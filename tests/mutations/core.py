@@ -356,7 +356,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a rank starts at the wrong sample after ranks were changed",
-        "loading/plan/position.py",
+        "loading/plan/cut.py",
         "        offset = start + max(batches * size - carried, 0) * self.ranks\n",
         "        offset = start + max(batches * size - carried, 0)\n",
     ),
@@ -437,7 +437,7 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks at different places are merged",
-        "loading/plan/position.py",
+        "loading/merging_orders.py",
         '"epoch", "batch", "offset")\n',
         '"epoch", "batch")\n',
     ),

@@ -1,4 +1,4 @@
-"""Where an epoch of a dataset with `__getitem__` stands: how a position is saved, checked, loaded and merged.
+"""Where an epoch of a dataset with `__getitem__` stands: how a position is saved, checked and loaded.
 
     order of a sampler     0 1 2 3 4 5 6 7 8 9 10 11    `offset`: so many keys come before the position, on all ranks
     share of each rank     0 2 4 6 ... | 1 3 5 7 ...    ShardedSampler: every rank takes its keys from the rest
@@ -22,7 +22,6 @@ Samplers are restored in one of three ways:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +34,6 @@ from ...sampler.base import (
     OrderedSampler,
     epoch_of,
     is_computed,
-    iterating_class,
     may_yield,
     order_of,
     read_ahead_of,
@@ -44,84 +42,15 @@ from ...sampler.base import (
 from ...sampler.passes import BatchPass, Pass, length_of, skip
 from ...sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ...sampler.sharded import ShardedSampler, rank_of
-from ...state import MOST, add_checksum, check_same, field, has_state, int_field, list_field, ranges_field
+from ...state import MOST, check_same, field, has_state, int_field, ranges_field
 from .base import Start
+from .cut import Cut, cut_of
 from .errors import count_in
 
 State = Mapping[str, Any]
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 _OURS: Final = (OrderedSampler, ShardedSampler, BatchSampler)
-_SHARED: Final = ("divides", "batch_size", "last_batch", "length", "seed", "epoch", "batch", "offset")
-_TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How an order becomes the batches of this rank.
-
-    Attributes:
-        order: the sampler whose keys a position counts.
-        size: the number of these keys in a batch; None if the keys are batches.
-        last_batch: what happens to a last batch that is too short.
-        share: what divides the order, or its batches, among the ranks; None if nothing does.
-        batches: what cuts the keys of this rank; None if a key is a batch, or if ranks divide batches.
-    """
-
-    order: Any
-    size: int | None
-    last_batch: str
-    share: ShardedSampler | None
-    batches: BatchSampler | None
-
-    @property
-    def divides(self) -> str:
-        """What the ranks divide."""
-        return "batches" if self.batches is None else "samples"
-
-    @property
-    def ranks(self) -> int:
-        return 1 if self.share is None else self.share.num_shards
-
-    @property
-    def rank(self) -> int:
-        return 0 if self.share is None else self.share.index
-
-    @property
-    def length(self) -> int | None:
-        """The number of keys in the order; None if it is not known."""
-        return length_of(self.order) if self.share is not None or is_computed(self.order) else None
-
-    def offset_after(self, batches: int, start: int, carried: int) -> int:
-        """The offset after so many batches of each rank, of which the first contains `carried` keys of its own."""
-        size, length = self.size or 1, self.length
-        offset = start + max(batches * size - carried, 0) * self.ranks
-        return offset if length is None else min(offset, length)
-
-    def batches_left(self, offset: int, carried: int) -> int | None:
-        """How many batches of this rank follow an offset; None if it is not known."""
-        if (length := self.length) is None:
-            return None
-        keys = length - offset
-        if self.divides == "samples":
-            keys = (keys if self.share is None else self.share.count(keys)) + carried
-        batches = keys // (self.size or 1) if self.last_batch != "keep" else -(-keys // (self.size or 1))
-        return batches if self.divides == "samples" or self.share is None else self.share.count(batches)
-
-
-def cut_of(batch_sampler: Any) -> Cut:
-    """How the order of any batch sampler is divided and cut."""
-    batches = batch_sampler if iterating_class(batch_sampler) is BatchSampler else None
-    order = batch_sampler if batches is None else batches.sampler
-    share = order if iterating_class(order) is ShardedSampler else None
-    order = order if share is None else share.sampler
-    cuts = batches
-    if batches is None and share is not None:
-        inner = share.sampler
-        if iterating_class(inner) is BatchSampler and inner.last_batch != "rollover":
-            cuts, order = inner, inner.sampler
-    size, last_batch = (None, "keep") if cuts is None else (cuts.batch_size, cuts.last_batch)
-    return Cut(order, size, last_batch, share, batches)
 
 
 class OrderPass:
@@ -487,68 +416,3 @@ def seed_of_rank(seed: int, batch_sampler: Any) -> int:
     places = [place for part in chain_of(batch_sampler) if (place := rank_of(part)) is not None]
     rank = next((index for index, _ in places if index), 0)
     return batch_seed(seed, -rank) if rank else seed  # no batch has this seed, since epochs are not negative
-
-
-# -- Merging ----------------------------------------------------------------------------------------------------------
-
-
-def merge(states: Sequence[State]) -> dict[str, Any]:
-    """The state for any number of ranks; see NOTE [offset].
-
-    Raises:
-        ValueError: a state is missing, comes twice, or does not fit the other states.
-    """
-    by_rank: dict[int, State] = {}
-    for state in states:
-        field(state, "sampler")
-        if int_field(state, "ranks", 1) == 1:
-            right = "it was saved by a loader without `ranks`; load it without merge_states"
-            raise ValueError(f"states: one of them is not the state of a rank: {right}")
-        rank = int_field(state, "rank")
-        if by_rank.setdefault(rank, state) is not state:
-            raise ValueError(f"states: rank {rank} comes twice; pass one state for each rank")
-        check_same(state, "ranks", states[0]["ranks"], "another rank")
-    count = states[0]["ranks"]
-    if missing := [rank for rank in range(min(count, len(by_rank) + 10)) if rank not in by_rank]:
-        raise ValueError(f"states: those of ranks {missing} are missing; pass the states of all {count} ranks")
-    first, others = by_rank[0], [by_rank[rank] for rank in range(1, count)]
-    for rank, state in enumerate(others, 1):
-        if state.get("ahead") or first.get("ahead"):
-            raise bad_state("ahead", state.get("ahead") or first["ahead"], f"batches came out of order; {_TOGETHER}")
-        if not _has_finished(state, rank, first):
-            _check_fits(state, rank, first)
-    here = [state for state in (first, *others) if state["epoch"] == first["epoch"]]
-    if first["batch"] == 0 and any(list_field(state, "carried") for state in here):
-        right = "each rank still has samples of its own, carried over from the epoch before; "
-        right += "save after the first batch of an epoch, or load into each rank its own state"
-        raise bad_state("carried", first["carried"], right)
-    merged = {**first, "carried": []}
-    if "errors" in first:
-        merged["errors"] = sum(int_field(state, "errors") for state in here)
-    return add_checksum(merged)
-
-
-def _check_fits(state: State, rank: int, first: State) -> None:
-    """Checks that a rank and rank 0 are at the same position of the same order."""
-    for name in _SHARED:
-        if field(state, name) != field(first, name):
-            right = f"rank {rank} has another {name} than rank 0, which has {name}={first[name]!r}"
-            raise bad_state(name, state[name], f"{right}; {_TOGETHER}")
-    if field(state, "sampler") != field(first, "sampler"):
-        raise ValueError(f"states: rank {rank} and rank 0 divide different orders; pass the states of one run")
-
-
-def _has_finished(state: State, rank: int, first: State) -> bool:
-    """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not."""
-    saved, size, keeps = field(first, "sampler"), first["batch_size"] or 1, first["last_batch"] == "keep"
-    batches = 0  # of an order without a length, a rank at the start of the next epoch has delivered all
-    if saved.get("length") is not None:
-        keys, ranks = int_field(saved, "length", path="sampler.") - int_field(first, "offset"), first["ranks"]
-        divides = first["divides"] == "batches"
-        keys = keys if divides else len(range(rank, keys, ranks))
-        batches = -(-keys // size) if keeps else keys // size
-        batches = len(range(rank, batches, ranks)) if divides else batches
-    is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
-    # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
-    is_known = first["last_batch"] != "rollover" or first["epoch"] == 0
-    return bool(is_at_start and is_known and first["batch"] and not batches)

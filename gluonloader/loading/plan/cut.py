@@ -1,0 +1,78 @@
+"""How an order becomes the batches of a rank, in numbers: offsets in the order of all ranks, and numbers of batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...sampler.base import BatchSampler, is_computed, iterating_class
+from ...sampler.passes import length_of
+from ...sampler.sharded import ShardedSampler
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How an order becomes the batches of this rank.
+
+    Attributes:
+        order: the sampler whose keys a position counts.
+        size: the number of these keys in a batch; None if the keys are batches.
+        last_batch: what happens to a last batch that is too short.
+        share: what divides the order, or its batches, among the ranks; None if nothing does.
+        batches: what cuts the keys of this rank; None if a key is a batch, or if ranks divide batches.
+    """
+
+    order: Any
+    size: int | None
+    last_batch: str
+    share: ShardedSampler | None
+    batches: BatchSampler | None
+
+    @property
+    def divides(self) -> str:
+        """What the ranks divide."""
+        return "batches" if self.batches is None else "samples"
+
+    @property
+    def ranks(self) -> int:
+        return 1 if self.share is None else self.share.num_shards
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.share is None else self.share.index
+
+    @property
+    def length(self) -> int | None:
+        """The number of keys in the order; None if it is not known."""
+        return length_of(self.order) if self.share is not None or is_computed(self.order) else None
+
+    def offset_after(self, batches: int, start: int, carried: int) -> int:
+        """The offset after so many batches of each rank, of which the first contains `carried` keys of its own."""
+        size, length = self.size or 1, self.length
+        offset = start + max(batches * size - carried, 0) * self.ranks
+        return offset if length is None else min(offset, length)
+
+    def batches_left(self, offset: int, carried: int) -> int | None:
+        """How many batches of this rank follow an offset; None if it is not known."""
+        if (length := self.length) is None:
+            return None
+        keys = length - offset
+        if self.divides == "samples":
+            keys = (keys if self.share is None else self.share.count(keys)) + carried
+        batches = keys // (self.size or 1) if self.last_batch != "keep" else -(-keys // (self.size or 1))
+        return batches if self.divides == "samples" or self.share is None else self.share.count(batches)
+
+
+def cut_of(batch_sampler: Any) -> Cut:
+    """How the order of any batch sampler is divided and cut."""
+    batches = batch_sampler if iterating_class(batch_sampler) is BatchSampler else None
+    order = batch_sampler if batches is None else batches.sampler
+    share = order if iterating_class(order) is ShardedSampler else None
+    order = order if share is None else share.sampler
+    cuts = batches
+    if batches is None and share is not None:
+        inner = share.sampler
+        if iterating_class(inner) is BatchSampler and inner.last_batch != "rollover":
+            cuts, order = inner, inner.sampler
+    size, last_batch = (None, "keep") if cuts is None else (cuts.batch_size, cuts.last_batch)
+    return Cut(order, size, last_batch, share, batches)
