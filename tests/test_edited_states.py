@@ -305,7 +305,7 @@ class Torch:
         position = state["position"]
         if position is None:
             return whole, False
-        rest = [] if state["ended"] else of_indices(position, whole)
+        rest = [] if state["ended"] else of_indices(position, whole[position["offset"] :])
         return [keys for _, keys, _ in rest], False
 
     @staticmethod
