@@ -229,7 +229,9 @@ def start_pass(sampler: Any) -> Iterator[Any]:
 
 def read_ahead_of(sampler: Any) -> int:
     """How many keys of its order are read at once."""
-    return 0 if isinstance(sampler, BatchSampler) else getattr(sampler, "_read_ahead", READ_AHEAD)
+    if isinstance(sampler, BatchSampler):
+        return 0
+    return read_ahead_of(sampler.sampler) if _rearranges(sampler) else getattr(sampler, "_read_ahead", READ_AHEAD)
 
 
 def keep_epochs(sampler: Any) -> Callable[[], None]:

@@ -77,6 +77,10 @@ def test_changed_weights_reach_a_share_at_once():
     assert list(keys.cut(5)) == [0] * 5
     weighted.weights = [0, 1]
     assert list(keys.cut(30)) == [1] * 20
+    batches = iter(BatchSampler(ShardedSampler(weighted, 4, 1), 5))
+    assert next(batches) == [1] * 5
+    weighted.weights = [1, 0]
+    assert list(batches) == [[0] * 5] * 4
 
 
 @pytest.mark.parametrize(
