@@ -8,7 +8,7 @@ import json
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from ..declared import identities
@@ -254,8 +254,8 @@ class Epochs:
         about = {"length": length, "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
         if self._keeps_dataset_state:
             about["started"] = started
-        if identity := self._identity():
-            about["data"] = identity
+        if self._identity:
+            about["data"] = self._identity
         return add_checksum({**about, **position})
 
     def load(self, state: Any, new_batch_size: bool = False) -> None:
@@ -300,7 +300,7 @@ class Epochs:
         if "source" in fields:
             raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
         job = self.workers.job
-        _check_identity(fields.get("data", []), self._identity())
+        _check_identity(fields.get("data", []), self._identity)
         int_field(fields, "epoch")
         check_same(fields, "length", self.source.length(job.dataset), "this dataset")
         if self.seed_given:
@@ -315,6 +315,7 @@ class Epochs:
         state_from_json(fields["dataset"])
         return self.source.fit(fields, new_batch_size)
 
+    @cached_property
     def _identity(self) -> list[dict[str, Any]]:
         """What a state says of the parts of the dataset and of batchify_fn; for very many parts, a hash of all."""
         found = identities(self.workers.job.dataset, self.workers.job.batchify_fn)

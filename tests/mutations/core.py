@@ -357,8 +357,8 @@ MUTATIONS = [
     Mutation(
         "a rank starts at the wrong sample after ranks were changed",
         "loading/plan/cut.py",
-        "        offset = start + max(batches * size - carried, 0) * self.ranks\n",
-        "        offset = start + max(batches * size - carried, 0)\n",
+        "max(batches * (self.size or 1) - carried, 0) * self.ranks\n",
+        "max(batches * (self.size or 1) - carried, 0)\n",
     ),
     Mutation(
         "a last batch that is too short is kept although it should be discarded",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from orders import WITHOUT_WEIGHTS
 
 from gluonloader import (
+    BatchSampler,
     BlockShuffleSampler,
     DataLoader,
     RandomSampler,

@@ -18,6 +18,7 @@ class Cut:
         order: the sampler whose keys a position counts.
         size: the number of these keys in a batch; None if the keys are batches.
         last_batch: what happens to a last batch that is too short.
+        length: the number of keys in the order; None if it is not known.
         share: what divides the order, or its batches, among the ranks; None if nothing does.
         batches: what cuts the keys of this rank; None if a key is a batch, or if ranks divide batches.
     """
@@ -25,6 +26,7 @@ class Cut:
     order: Any
     size: int | None
     last_batch: str
+    length: int | None
     share: ShardedSampler | None
     batches: BatchSampler | None
 
@@ -41,22 +43,16 @@ class Cut:
     def rank(self) -> int:
         return 0 if self.share is None else self.share.index
 
-    @property
-    def length(self) -> int | None:
-        """The number of keys in the order; None if it is not known."""
-        return length_of(self.order) if self.share is not None or is_computed(self.order) else None
-
     def offset_after(self, batches: int, start: int, carried: int) -> int:
         """The offset after so many batches of each rank, of which the first contains `carried` keys of its own."""
-        size, length = self.size or 1, self.length
-        offset = start + max(batches * size - carried, 0) * self.ranks
-        return offset if length is None else min(offset, length)
+        offset = start + max(batches * (self.size or 1) - carried, 0) * self.ranks
+        return offset if self.length is None else min(offset, self.length)
 
     def batches_left(self, offset: int, carried: int) -> int | None:
         """How many batches of this rank follow an offset; None if it is not known."""
-        if (length := self.length) is None:
+        if self.length is None:
             return None
-        keys = length - offset
+        keys = self.length - offset
         if self.divides == "samples":
             keys = (keys if self.share is None else self.share.count(keys)) + carried
         batches = keys // (self.size or 1) if self.last_batch != "keep" else -(-keys // (self.size or 1))
@@ -75,4 +71,5 @@ def cut_of(batch_sampler: Any) -> Cut:
         if iterating_class(inner) is BatchSampler and inner.last_batch != "rollover":
             cuts, order = inner, inner.sampler
     size, last_batch = (None, "keep") if cuts is None else (cuts.batch_size, cuts.last_batch)
-    return Cut(order, size, last_batch, share, batches)
+    length = length_of(order) if share is not None or is_computed(order) else None
+    return Cut(order, size, last_batch, length, share, batches)

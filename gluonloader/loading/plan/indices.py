@@ -97,7 +97,10 @@ class IndexPlan:
                     indices = batches.cut()
                 else:
                     indices = _keys_of(next(batches), number, self._batch_sampler)
-            except Exception as error:  # the end, or an error of the sampler
+            except StopIteration:  # the end
+                self._drawing = False
+                raise
+            except Exception as error:
                 self._drawing = from_signal_handler(error)
                 raise
             if is_first:
