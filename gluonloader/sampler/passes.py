@@ -84,6 +84,11 @@ def _nothing_saved(offset: int) -> dict[str, Any]:
     return {}
 
 
+def can_change(order: Order) -> bool:
+    """Whether there is anything in any order that the user may change; see NOTE [changes]."""
+    return getattr(order, "change_from", _unchanged) is not _unchanged
+
+
 def change_from(order: Order, offset: int) -> bool:
     """Lets what the user has changed apply to any order from an offset on; see NOTE [changes]."""
     change: Callable[[int], bool] = getattr(order, "change_from", _unchanged)

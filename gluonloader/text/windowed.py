@@ -24,7 +24,7 @@ from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
 from ..sampler.base import SeededSampler, check_ints, order_of
 from ..sampler.copies import check_orders_documents
-from ..sampler.passes import Integers, Order, UnknownLength, as_keys, change_from, length_of
+from ..sampler.passes import Integers, Order, UnknownLength, as_keys, can_change, change_from, length_of
 from ..sampler.saved import PATH, digest, inner_state, loading_order, saved_order
 from ..sampler.shuffled import RandomSampler
 from ..state import field, int_field
@@ -123,7 +123,7 @@ class Windows:
         Windows that were planned from there on are forgotten; see NOTE [changes] in passes.py.
         """
         number = self.number_of(unit)
-        if number < 0:
+        if number < 0 or not can_change(self._keys):
             return False
         while self.before(number) < unit:
             if self.units(number) is None:

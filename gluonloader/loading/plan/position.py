@@ -77,7 +77,7 @@ class OrderPass:
         offset = cut.offset_after(self._first, 0, len(carried)) if start.offset is None else start.offset
         self._offset = offset
         self.epoch = epoch_of(cut.order) if epoch is None else epoch
-        self._saved = _of_share(cut)
+        self._about, self._saved = _about(cut), _of_share(cut)
         if not is_computed(cut.order):
             self._saved |= saved_order(cut.order, self.epoch)
         self._order = start_order(cut.order) if epoch is None else order_of(cut.order, epoch)
@@ -126,7 +126,7 @@ class OrderPass:
         cut = self._cut
         offset = cut.offset_after(number - self._first, self._offset, len(self._due))
         order = {} if self._order is None else saved_order(cut.order, self.epoch, self._order, offset)
-        about = {"carried": _as_json(self._carried), **_about(cut)}
+        about = {"carried": _as_json(self._carried), **self._about}
         return {"offset": offset, **about, "sampler": {**order, **self._saved}}
 
     @property
