@@ -52,10 +52,11 @@ class DataLoader(Generic[Batch]):
             is read in shards: see `IterableDataset` and `docs/iterable.md`.
         batch_size: number of samples in a batch; None if an iterable dataset yields whole batches.
         shuffle: use a new random order in each epoch; the order depends only on `seed` and the number of the epoch.
-        sampler: any iterable of indices with a length; replaces `shuffle`.
+        sampler: any iterable of indices with a length; replaces `shuffle`. Or a function `(epoch) -> indices`.
         last_batch: what to do with a last batch that is too short: 'keep' it (default), 'discard' it, or move its
             samples to the next epoch ('rollover').
-        batch_sampler: any iterable of lists of indices; replaces `batch_size`, `shuffle`, `sampler` and `last_batch`.
+        batch_sampler: any iterable of lists of indices, or a function `(epoch) -> lists`; replaces `batch_size`,
+            `shuffle`, `sampler` and `last_batch`.
         batchify_fn: a function that makes a batch from the list of its samples; default `default_batchify`.
         num_workers: number of workers. 0 means that each call of `next` makes its batch in the calling thread. "auto"
             starts one worker for each core that this process may use, and sets `executor="auto"` unless you pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..checks import LastBatch, check_indices, check_int, check_last_batch, cure_of
@@ -56,6 +56,8 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
         shards = _shards(dataset, batching, ranks, num_workers)
         return ShardSource(shards, quota_of(dataset, shards, ranks))
     warn_of_columns("dataset", dataset)
+    orders = {name: _as_sampler(name, getattr(batching, name)) for name in ("sampler", "batch_sampler")}
+    batching = replace(batching, **orders)
     divided = None if batching.ranks is None else _ranks_of_order(dataset, batching, seed_given)
     batches = _batch_sampler(dataset, batching, seed, seed_given, divided)
     check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
@@ -64,6 +66,16 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
     if divided is not None and divided.gather is not None and divided.count > 1:
         comparison = _comparison(dataset, batching, batches, divided, seed if seed_given else None)
     return IndexSource(batches, None, len(chain_of(batches)[-1]) if is_made_here else None, comparison)
+
+
+def _as_sampler(name: str, sampler: Any) -> Any:
+    """A function of the epoch as a sampler; anything else stays as it is."""
+    iterates = isinstance(sampler, type) or hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")
+    if iterates or not callable(sampler):
+        return sampler
+    from ..sampler.function import FunctionSampler
+
+    return FunctionSampler(name, sampler)
 
 
 def _ranks_of_order(dataset: Any, batching: Batching, seed_given: bool) -> Ranks:

@@ -59,7 +59,7 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
         raise ValueError("dataset: it is iterable, so what comes next is known only when it is read")
     if not is_computed(source.sampler):
         name = type(getattr(source.sampler, "sampler", source.sampler)).__name__
-        right = "so what it yields next is known only when it is drawn; use a sampler of gluonloader"
+        right = "so what it yields next is known only when it is drawn; pass a function of the epoch"
         raise ValueError(f"sampler: this {name} is your own, {right}")
     state = epochs.state()
     epoch: int = state["epoch"]

@@ -5,6 +5,7 @@ shuffled    samplers that yield each index once, in random order
 weighted    random samplers that follow weights
 sharded     samplers for processes that train together: each process reads its share of an order or of a dataset
 mixture     several datasets in given shares
+function    the order that a function of the user returns for an epoch
 
 base        the protocol, base classes, and BatchSampler
 passes      what an order is, and the iterators of one epoch
