@@ -90,6 +90,10 @@ SAMPLERS = {  # by name: the arguments of a loader, and the order of an epoch
         lambda length: {"sampler": RandomSampler(length, seed=2, method="bijection")},
         lambda length, epoch: _order_of(lambda length: RandomSampler(length, 2, "bijection"), length, epoch),
     ),
+    "function": (
+        lambda length: {"sampler": lambda epoch: np.random.default_rng(epoch).permutation(length)},
+        lambda length, epoch: np.random.default_rng(epoch).permutation(length).tolist(),
+    ),
     "users": (lambda length: {"sampler": Foreign(length)}, lambda *where: _foreign(Foreign, *where)),
     "stateful": (lambda length: {"sampler": Counting(length)}, lambda *where: _foreign(Foreign, *where)),
 }

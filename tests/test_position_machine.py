@@ -21,7 +21,17 @@ from gluonloader import Ranks, merge_states
 
 PROGRAMS = int(os.environ.get("GLUONLOADER_PROGRAMS", "0"))
 STEPS = 30
-KNOWN = {"shuffle", "in order", "list", "seeded", "lists", "batches", "discarding", "buckets"}  # of the library
+KNOWN = {
+    "shuffle",
+    "in order",
+    "list",
+    "seeded",
+    "function",
+    "lists",
+    "batches",
+    "discarding",
+    "buckets",
+}  # of the library
 SIZES = st.integers(1, 6)
 POLICIES = st.sampled_from(["repeat", "drop", "uneven"])
 
