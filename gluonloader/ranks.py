@@ -15,7 +15,7 @@ from .checks import check_int
 from .errors import bad_argument, import_extra
 
 Policy = Literal["uneven", "drop", "repeat"]
-Source = Literal["torch", "mpi", "env"]
+RankSource = Literal["torch", "mpi", "env"]
 
 _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
     ("RANK", "WORLD_SIZE"),
@@ -82,7 +82,7 @@ class Ranks:
             raise bad_argument("share", share, "must be 'node' or 'node:NAME', e.g. 'node:validation'")
 
     @classmethod
-    def of(cls, source: Source, policy: Policy | None = None, **options: Any) -> Ranks:
+    def of(cls, source: RankSource, policy: Policy | None = None, **options: Any) -> Ranks:
         """Returns the ranks that `source` knows.
 
         Args:
@@ -110,7 +110,7 @@ class Ranks:
         return values
 
 
-def rank_and_size(source: Source, name: str = "source") -> tuple[int, int]:
+def rank_and_size(source: RankSource, name: str = "source") -> tuple[int, int]:
     """The rank of this process and the number of processes; raises ValueError if `source` does not know the rank.
 
     Args:

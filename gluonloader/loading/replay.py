@@ -1,8 +1,8 @@
 """Any batch of any epoch: its indices, the batch itself, and the position before it; and the indices that come next.
 
-    epoch, batch --> order.py: a copy of the batch sampler --> IndexPlan at this batch --Task--> BatchMaker in caller
+    epoch, batch --> known_order.py --> IndexPlan at this batch --Task--> BatchMaker in the calling thread
                      reading_again.py: for an iterable dataset
-    position --> a copy of the batch sampler of each rank --> IndexPlan from there on --> `upcoming`
+    position --> an IndexPlan for each rank from there on --> `upcoming`
 
 `indices`, `replay` and `upcoming` change nothing: the loader, its iterators and its samplers stay as they are.
 
@@ -34,7 +34,7 @@ from ..work.task import Task
 from ..work.tolerance import Tolerated
 from . import reading_again
 from .epochs import Epochs
-from .order import Order
+from .known_order import KnownOrder
 from .plan import IndexPlan, Start, position
 from .plan.cut import cut_of
 from .sources import IndexSource, ShardSource
@@ -202,7 +202,7 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         sampler = unseeded(source.sampler)
         if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
-        order = Order(source, job.dataset, job.seed, number)
+        order = KnownOrder(source, job.dataset, job.seed, number)
         with nullcontext() if order.is_computed else PreservedGenerators():
             plan = order.plan_at(epoch, batch)
             try:

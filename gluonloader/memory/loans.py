@@ -59,7 +59,7 @@ class Piece:
     memory: NDArray[np.uint8]
 
 
-class Source:
+class BatchBytes:
     """The bytes of a batch from which `rebuild` makes the batch; all its arrays are copies.
 
     Args:
@@ -98,11 +98,11 @@ class Source:
         return Piece(start, stop, copy)
 
 
-class Loan(Source):
+class Loan(BatchBytes):
     """The memory of one delivered batch, until its last array dies; see NOTE [loans].
 
     Args:
-        buffer, used: as for `Source`.
+        buffer, used: as for `BatchBytes`.
         slab: the slab whose memory it is, if it is one.
         least: bytes from which on an array is lent, not copied; 0 lends the batch as a whole.
 

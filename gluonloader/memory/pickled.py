@@ -22,7 +22,7 @@ from .. import tree
 from ..errors import SharedMemoryError, TransportError
 from ..frameworks import arriving, owner
 from .allocator import Arena, needs_pickle
-from .loans import Source
+from .loans import BatchBytes
 from .slab import Head
 
 _BYTE: Final = np.dtype(np.uint8)
@@ -52,7 +52,7 @@ def reduce_by_pickle(batch: Any, arena: Arena) -> Head | None:
     return None if offset is None else Head(offset, file.tell(), len(tail))
 
 
-def rebuild_by_pickle(source: Source, head: memoryview, tail: int) -> Any:
+def rebuild_by_pickle(source: BatchBytes, head: memoryview, tail: int) -> Any:
     """See `rebuild`; the last `tail` bytes of the head list the spans of the arena, and the buffers."""
     body = len(head) - tail
     spans, buffers = marshal.loads(head[body:]) if tail else ((), ())

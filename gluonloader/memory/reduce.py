@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from .allocator import Arena, needs_pickle
-from .loans import Source
+from .loans import BatchBytes
 from .pickled import rebuild_by_pickle, reduce_by_pickle
 from .slab import Head
 
@@ -37,12 +37,12 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
     return reduce_by_pickle(batch, arena)
 
 
-def rebuild(source: Source, head: Head) -> Any:
+def rebuild(source: BatchBytes, head: Head) -> Any:
     """Returns the batch whose head and arrays lie in `source`."""
     return rebuild_with(source, source.view[head.offset : head.offset + head.length], head.tail)
 
 
-def rebuild_with(source: Source, head: memoryview, tail: int) -> Any:
+def rebuild_with(source: BatchBytes, head: memoryview, tail: int) -> Any:
     """Like `rebuild`, with a head that may lie elsewhere."""
     return _rebuild_arrays(source, head[1:]) if head[0] == _NO_PICKLE[0] else rebuild_by_pickle(source, head, tail)
 
@@ -64,7 +64,7 @@ def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
     return _NO_PICKLE + marshal.dumps((_CONTAINERS.index(kind), keys, locations, arena.spans()))
 
 
-def _rebuild_arrays(source: Source, head: memoryview) -> Any:
+def _rebuild_arrays(source: BatchBytes, head: memoryview) -> Any:
     number, keys, locations, spans = marshal.loads(head)
     pieces, array = source.pieces(spans), source.array
     arrays: list[Any] = [array(pieces, offset, shape, dtype, strides) for offset, shape, dtype, strides in locations]

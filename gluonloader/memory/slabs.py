@@ -27,7 +27,7 @@ from ..frameworks import leaves_room
 from ..interrupts import Uninterrupted
 from .allocator import LARGE
 from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
-from .loans import LoanRef, Loans, Source
+from .loans import BatchBytes, LoanRef, Loans
 from .slab import HEADER, Slab, align, anonymous_file, reserve
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
@@ -111,7 +111,7 @@ class SlabPool:
         slab.allowance, slab.writer = allowance, writer
         return slab
 
-    def lend(self, slab: Slab, used: int) -> Source:
+    def lend(self, slab: Slab, used: int) -> BatchBytes:
         """Ends the flight of a slab and returns the memory of its batch of `used` bytes; see NOTE [loans].
 
         Raises:
@@ -132,12 +132,12 @@ class SlabPool:
         self._end_flight(slab)
         return loan
 
-    def copy_out(self, slab: Slab, used: int) -> Source:
+    def copy_out(self, slab: Slab, used: int) -> BatchBytes:
         """Ends the flight of a slab and returns a private copy of its first `used` bytes; raises OSError as `lend`."""
         if slab.mapped < slab.size:
             slab.map(slab.size)
         self._copies += used > LARGE
-        copy = Source(bytearray(memoryview(slab.memory)[:used]), used)
+        copy = BatchBytes(bytearray(memoryview(slab.memory)[:used]), used)
         self._end_flight(slab)
         # It is not closed here, even if there are enough free slabs: if a signal handler interrupts the delivery now,
         # the batch is read from the slab again.

@@ -58,7 +58,7 @@ class Advanced:
     after: MixtureCheckpoint
 
 
-class Source:
+class MixtureSource:
     """One dataset of a mixture: its samples in their own order, pass after pass.
 
     Args:
@@ -74,7 +74,7 @@ class Source:
         self._pass = lru_cache(maxsize=2)(self._order_of)
 
     def __reduce__(self) -> Any:
-        return Source, (self._name, self.sampler, self.first, self._size, self.lengths)
+        return MixtureSource, (self._name, self.sampler, self.first, self._size, self.lengths)
 
     def _order_of(self, number: int) -> Order:
         order = order_of(self.sampler, number)
@@ -108,7 +108,7 @@ class Mixer:
         by_tokens: whether the shares count tokens.
     """
 
-    def __init__(self, sources: Sequence[Source], by_tokens: bool) -> None:
+    def __init__(self, sources: Sequence[MixtureSource], by_tokens: bool) -> None:
         self._sources, self._by_tokens = sources, by_tokens
 
     def advance(self, before: MixtureCheckpoint, weights: Weights, count: int) -> Advanced:

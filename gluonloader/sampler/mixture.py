@@ -20,7 +20,7 @@ from ..randomness import batch_seed
 from ..state import MOST, field
 from .base import SeededSampler
 from .copies import check_orders_documents, unseeded
-from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, Source, Weights
+from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, MixtureSource, Weights
 from .passes import Computed, Integers, Order, length_of
 from .saved import PATH, identity_of
 from .shuffled import RandomSampler
@@ -163,7 +163,7 @@ class MixtureSampler(SeededSampler):
             if unseeded(sampler) is not None:
                 raise bad_argument(f"samplers[{number}]", sampler, "its order has no seed; pass seed=... to it")
         self._sources = [
-            Source(f"samplers[{number}]", *parts)
+            MixtureSource(f"samplers[{number}]", *parts)
             for number, parts in enumerate(zip(given, firsts[:-1], self._sizes, self._lengths, strict=True))
         ]
         self._mixer = Mixer(self._sources, self._unit == "tokens")

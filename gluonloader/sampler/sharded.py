@@ -18,7 +18,7 @@ from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, explain_arguments
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
-from ..ranks import Source, rank_and_size
+from ..ranks import RankSource, rank_and_size
 from ..state import check_same, has_state
 from .base import (
     Sampler,
@@ -81,7 +81,7 @@ class ShardedSampler(Sampler):
         self.sampler, self.even = sampler, even
 
     @classmethod
-    def of_rank(cls, sampler: SizedIterable, source: Source, even: Even = "pad") -> ShardedSampler:
+    def of_rank(cls, sampler: SizedIterable, source: RankSource, even: Even = "pad") -> ShardedSampler:
         """Returns the share of this process, chosen by its rank.
 
         Args:

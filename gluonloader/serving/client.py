@@ -22,7 +22,7 @@ from ..executors.lanes.remote import decode_error
 from ..executors.shared.messages import library_version
 from ..interrupts import from_signal_handler
 from ..locks import Lock
-from ..memory.loans import Source
+from ..memory.loans import BatchBytes
 from ..memory.reduce import rebuild, rebuild_with
 from ..memory.slab import Head
 from ..state import joined, range_with, save_ranges
@@ -330,7 +330,7 @@ class ServedLoader(Generic[Batch]):
         return self._lock
 
 
-def built(source: Source, packet: Packet) -> Any:
+def built(source: BatchBytes, packet: Packet) -> Any:
     """The batch of a packet.
 
     Raises:

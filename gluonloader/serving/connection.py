@@ -23,7 +23,7 @@ from ..errors import BatchTimeout, LoaderClosed
 from ..executors.lanes.ends import close_end, is_ready, shut_down
 from ..executors.lanes.named_sockets import OtherUser, connect
 from ..interrupts import Uninterrupted
-from ..memory.loans import Source
+from ..memory.loans import BatchBytes
 from .mapping import Mappings
 from .messages import (
     MESSAGE_BYTES,
@@ -103,7 +103,7 @@ class Connection:
         self._tell_released([*self._released(), *[(Ask.NEXT, 0)] * asks])
         self.asked = self.asked or asks
 
-    def lend(self, packet: Packet) -> Source | None:
+    def lend(self, packet: Packet) -> BatchBytes | None:
         """The memory of a batch; None if it has to be sent again, which this call asks for."""
         if self._mappings.has(packet.slab, packet.size):
             return self._mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)

@@ -16,7 +16,7 @@ import os
 import weakref
 from typing import Final
 
-from ..memory.loans import Loans, Source
+from ..memory.loans import BatchBytes, Loans
 from ..memory.slab import MAP_OPTIONS
 
 _MOST: Final = 64  # slabs; before Python 3.13 each needs a descriptor
@@ -60,7 +60,7 @@ class Mappings:
         mapped = self._maps.get(slab)
         return mapped is not None and len(mapped) >= size
 
-    def lend(self, item: int, slab: int, size: int, scarce: bool) -> Source:
+    def lend(self, item: int, slab: int, size: int, scarce: bool) -> BatchBytes:
         """The memory of the batch that is this item: the first `size` bytes of a slab, or a private copy.
 
         It is a copy if the program keeps many batches, or the server is short of descriptors (`scarce`). See NOTE
@@ -68,7 +68,7 @@ class Mappings:
         """
         mapped = self._maps[slab] = self._maps.pop(slab)
         if scarce or len(self._loans.by_number) >= _MOST_LOANS:
-            return Source(mapped, size)
+            return BatchBytes(mapped, size)
         self._slabs[item] = slab
         return self._loans.start(item, None, mapped, size)
 

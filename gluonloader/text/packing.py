@@ -22,7 +22,7 @@ from ..errors import bad_argument
 from ..randomness import batch_seed
 from ..sampler.passes import Integers, Order
 from ..segments import PackedRow
-from .windowed import Sums, Window, WindowedSampler, Windows
+from .windowed import PlannedWindow, Sums, WindowedSampler, Windows
 
 PackingMethod = Literal["best_fit", "in_order", "split"]
 LongDocuments = Literal["split", "truncate", "drop", "error"]
@@ -186,16 +186,18 @@ class PackingSampler(WindowedSampler):
         units = super().count()
         return -(-units // self.size) if self._method == "split" else units
 
-    def _plan(self, seed: int, number: int, documents: Integers) -> Window:
+    def _plan(self, seed: int, number: int, documents: Integers) -> PlannedWindow:
         pieces, stats = self._pieces(documents)
         if self._method == "split":
-            return Window(_Stream(pieces, np.cumsum(pieces.lengths)), stats)
+            return PlannedWindow(_Stream(pieces, np.cumsum(pieces.lengths)), stats)
         rows = self._best_fit(pieces) if self._method == "best_fit" else self._in_order(pieces)
         rows.sort()
         if self._shuffle:
             order = np.random.default_rng(batch_seed(seed, number)).permutation(len(rows))
             rows = [rows[row] for row in order.tolist()]
-        return Window(self._as_rows(pieces, rows), replace(stats, rows=len(rows), capacity=len(rows) * self.size))
+        return PlannedWindow(
+            self._as_rows(pieces, rows), replace(stats, rows=len(rows), capacity=len(rows) * self.size)
+        )
 
     def _pieces(self, documents: Integers) -> tuple[_Pieces, PackingStats]:
         """The pieces of documents in their order, and what they are counted as."""

@@ -13,7 +13,7 @@ from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import batch_seed
 from ..sampler.passes import Integers
-from .windowed import Sums, Window, WindowedSampler
+from .windowed import PlannedWindow, Sums, WindowedSampler
 
 LongSamples = Literal["drop", "error"]
 
@@ -118,7 +118,7 @@ class TokenBatchSampler(WindowedSampler):
         stats: TokenBatchStats = self._stats
         return stats
 
-    def _plan(self, seed: int, number: int, documents: Integers) -> Window:
+    def _plan(self, seed: int, number: int, documents: Integers) -> PlannedWindow:
         costs = self._costs(documents)
         fits = costs <= self.max_tokens
         if self._long == "error" and not fits.all():
@@ -133,7 +133,7 @@ class TokenBatchSampler(WindowedSampler):
         batches = [part.tolist() for part in np.split(documents[longest_first], ends[:-1])] if sizes else []
         if self._shuffle:
             batches = _shuffled(batches, np.random.default_rng(batch_seed(seed, number)))
-        return Window(batches, self._stats_of(costs[longest_first], sizes, len(documents)))
+        return PlannedWindow(batches, self._stats_of(costs[longest_first], sizes, len(documents)))
 
     def _costs(self, documents: Integers) -> NDArray[Any]:
         rounded = (

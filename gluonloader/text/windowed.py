@@ -47,7 +47,7 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PlannedWindow:
     """What was planned for a window.
 
     Attributes:
@@ -88,7 +88,7 @@ class Windows:
         keys: Order,
         length: int | None,
         size: int,
-        plan: Callable[[int, Integers], Window],
+        plan: Callable[[int, Integers], PlannedWindow],
         saved_below: Callable[[int], dict[str, Any]],
         start: Checkpoint,
         stats: Any,
@@ -96,7 +96,7 @@ class Windows:
         self._keys, self._length, self._size, self._plan, self.stats = keys, length, size, plan, stats
         self._saved_below, self._no_stats = saved_below, stats
         self._first, self._before = start.window, array("q", [start.units])
-        self._kept: dict[int, Window] = {}
+        self._kept: dict[int, PlannedWindow] = {}
         self._stats_before: dict[int, Any] = {}  # by window, of the last ones
 
     def from_start(self) -> Windows:
@@ -236,7 +236,7 @@ class WindowedSampler(SeededSampler):
             sampler.adopts = self.adopts
         return sampler
 
-    def _plan(self, seed: int, number: int, documents: Integers) -> Window:
+    def _plan(self, seed: int, number: int, documents: Integers) -> PlannedWindow:
         """Plans a window; `seed` is that of the epoch."""
         raise NotImplementedError
 

@@ -21,7 +21,7 @@ from interrupting import Alarm, SignalAt, raise_alarm
 from gluonloader.errors import SharedMemoryError
 from gluonloader.frameworks import Lent
 from gluonloader.memory.allocator import LARGE, Arena
-from gluonloader.memory.loans import Loan, Source
+from gluonloader.memory.loans import BatchBytes, Loan
 from gluonloader.memory.reduce import rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
 from gluonloader.memory.slabs import SlabPool
@@ -147,7 +147,7 @@ def test_a_file_without_a_name_with_and_without_memfd(make_slab, monkeypatch, ha
     assert not os.get_inheritable(slab.fd)
     assert os.fstat(slab.fd).st_nlink == 0, "no name is left"
     head = reduce([np.arange(5000), "a"], Arena(slab, HEADER, 1 << 20))
-    array, text = rebuild(Source(slab.memory, slab.size), head)
+    array, text = rebuild(BatchBytes(slab.memory, slab.size), head)
     assert array.tolist() == list(range(5000))
     assert text == "a"
 

@@ -33,7 +33,7 @@ from typing import Any, Final, Generic
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...locks import Lock
-from ...memory.loans import Source
+from ...memory.loans import BatchBytes
 from ...memory.reduce import rebuild
 from ...memory.slab import REPORT, TOOK, Head
 from ...work.streams import ShardEnd
@@ -62,7 +62,7 @@ class MadeInSlab(Outcome, Generic[S]):
     dispatcher: Dispatcher[S]
     slab: S
     head: Head
-    source: Source | None = None
+    source: BatchBytes | None = None
 
     @property
     def size(self) -> int:
@@ -345,7 +345,7 @@ class Dispatcher(Generic[S]):
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
-    def lend(self, made: MadeInSlab[S]) -> Source:
+    def lend(self, made: MadeInSlab[S]) -> BatchBytes:
         """Returns the memory of a batch that is delivered now."""
         self.begin()
         if made.source is None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from ...memory.budget import MemoryStats
-from ...memory.loans import Source
+from ...memory.loans import BatchBytes
 from ...memory.slab import ROW, SINCE, STARTED, TICKET, Slab
 from ..base import Submission
 from .messages import Reply, Request
@@ -218,9 +218,9 @@ class Memory(Protocol[S]):
 
     def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> S | None: ...
 
-    def lend(self, slab: S, used: int) -> Source: ...
+    def lend(self, slab: S, used: int) -> BatchBytes: ...
 
-    def copy_out(self, slab: S, used: int) -> Source: ...
+    def copy_out(self, slab: S, used: int) -> BatchBytes: ...
 
     def give_back(self, slab: S) -> None: ...
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...errors import SharedMemoryError
 from ...memory.allocator import LARGE
 from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
-from ...memory.loans import Loans, Source
+from ...memory.loans import BatchBytes, Loans
 from ...memory.slab import HEADER, Slab
 
 _NO_BYTES: Final = np.empty(0, np.uint8)
@@ -88,14 +88,14 @@ class ObjectMemory:
         batch = self._flying[self._next_number] = StoredBatch(self._next_number, allowance)
         return batch
 
-    def lend(self, batch: StoredBatch, used: int) -> Source:
+    def lend(self, batch: StoredBatch, used: int) -> BatchBytes:
         """Returns the memory of a batch that is delivered now: a view of the store, or a copy if too many are lent."""
         self.largest = max(self.largest, used)
         lends = used > LARGE and self._may_lend(used)  # all arrays of a small batch are copied in any case
         if not lends:
             self._copies += used > LARGE
             self._end_flight(batch)
-            return Source(PickleBuffer(batch.data.data), used)
+            return BatchBytes(PickleBuffer(batch.data.data), used)
         loan = self._loans.start(batch.number, None, PickleBuffer(batch.data.data), used)
         if self._budget is not None:
             self._budget.reserved += used
@@ -108,10 +108,10 @@ class ObjectMemory:
         """None: the batches lie in Ray's store."""
         return []
 
-    def copy_out(self, batch: StoredBatch, used: int) -> Source:
+    def copy_out(self, batch: StoredBatch, used: int) -> BatchBytes:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""
         self._copies += 1
-        copy = Source(bytearray(batch.data[:used].data), used)
+        copy = BatchBytes(bytearray(batch.data[:used].data), used)
         self._end_flight(batch)
         return copy
 

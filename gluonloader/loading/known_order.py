@@ -22,7 +22,7 @@ from .sources import IndexSource
 _AGAIN = "make a new loader with new samplers, as they were before that epoch, and call the method there"
 
 
-class Order:
+class KnownOrder:
     """The order of a map-style dataset in any epoch.
 
     Args:
