@@ -8,10 +8,10 @@
 
 NOTE [replay]: if the order of an epoch is a function of the seed and the epoch, so is each of its batches. The numbers
 of batches are those of a loader that started at epoch 0 and has read each epoch to its end. But users change samplers,
-draw from them, and leave epochs early. So each epoch that starts is noted (`History` in sources.py): the indices that
-were carried over to it, and a hash of the first indices that were drawn. The noted indices are used, and the first
-indices are drawn again and compared, before a batch of that epoch is returned. So a batch that differs from the
-delivered batch is an error, as far as the loader can know.
+draw from them, and leave epochs early. So each epoch that starts is noted (`History` in sources.py): the epoch of its
+order, where it was resumed, the indices that were carried over to it, and a hash of the first indices that were drawn.
+The noted indices are used, and the first indices are drawn again and compared, before a batch of that epoch is
+returned. So a batch that differs from the delivered batch is an error, as far as the loader can know.
 """
 
 from __future__ import annotations
