@@ -171,10 +171,11 @@ class DataLoader(Generic[Batch]):
             options = share_workers(share, batching, options, is_seeded, job)
         source = choose_source(dataset, batching, used_seed, is_seeded, options.num_workers)
         warn_of_prefetch(options, dataset, batch_size, source)
-        if source.sampler is None:
+        iterable = source.sampler is None
+        if iterable:
             yields_batches = batch_size is None and batchify_fn is None
             job = replace(job, iterable=True, batchify_fn=only_sample if yields_batches else job.batchify_fn)
-        reading = choose_reading(dataset, batching, concurrency, policy, seeds)
+        reading = choose_reading(dataset, batching, iterable, concurrency, policy, seeds)
         workers = Workers(replace(job, reading=reading), options, payloads)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
         self.epochs = Epochs(source, workers, delivery, is_seeded, bool(auto_reload))

@@ -25,7 +25,6 @@ from ..checks import (
     check_timeout,
     parse_bytes,
 )
-from ..dataset.iterable import is_iterable
 from ..declared import parts_of
 from ..describe import class_name, counted
 from ..errors import bad_argument, warn
@@ -194,15 +193,17 @@ def _warn_of_fork(method: str) -> None:
     )
 
 
-def choose_reading(dataset: Any, batching: Batching, concurrency: Any, policy: OnError | None, seed: Seed) -> Reading:
+def choose_reading(
+    dataset: Any, batching: Batching, iterable: bool, concurrency: Any, policy: OnError | None, seed: Seed
+) -> Reading:
     """How samples are read; for the arguments see `DataLoader`, where `policy` is `on_error`."""
     action = action_of(policy)
     check_int("concurrency", concurrency, 1)
-    if is_iterable(dataset) and concurrency > 1:
+    if iterable and concurrency > 1:
         right = "an iterable dataset yields one sample after the other; remove it, or pass a larger num_workers"
         raise bad_argument("concurrency", concurrency, right)
     replace_from = 0
-    if is_iterable(dataset) and action == "replace":
+    if iterable and action == "replace":
         right = f"{class_name(dataset)} is an iterable dataset, which has no other sample to read; pass 'skip'"
         raise bad_argument("on_error", action, right)
     if action == "replace" and batching.sampler is None and batching.batch_sampler is None:

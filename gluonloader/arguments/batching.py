@@ -48,8 +48,9 @@ class Batching:
 
 def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool, num_workers: int) -> Source:
     """The source of tasks: shards for an iterable dataset, indices for any other dataset."""
-    _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)
-    if is_iterable(dataset):
+    iterable = is_iterable(dataset)
+    _check_dataset(dataset, iterable, sized=batching.sampler is None and batching.batch_sampler is None)
+    if iterable:
         ranks = Ranks(0, 1, "uneven") if batching.ranks is None else ranks_of(batching.ranks, "uneven")
         if batching.ranks is not None and not seed_given:
             refuse_unseeded(batching.ranks)
@@ -169,11 +170,11 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
     return batches
 
 
-def _check_dataset(dataset: Any, sized: bool) -> None:
+def _check_dataset(dataset: Any, iterable: bool, sized: bool) -> None:
     """Checks that samples can be read; `sized` says that no sampler was passed, so the dataset needs a length."""
     if right := _cure(dataset, sized):
         raise ValueError(f"dataset: {type(dataset)}; {right}")
-    if is_iterable(dataset):
+    if iterable:
         return
     check_awaited(dataset)
     needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
