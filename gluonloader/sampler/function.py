@@ -26,7 +26,7 @@ class FunctionSampler(SeededSampler):
             the same for the same number, and as many for each epoch.
 
     Raises:
-        ValueError: it returns something else for epoch 0, or another order when it is called again.
+        ValueError: it returns something else for epoch 0, nothing, or another order when it is called again.
     """
 
     def __init__(self, name: str, function: Callable[[int], Any]) -> None:
@@ -41,6 +41,10 @@ class FunctionSampler(SeededSampler):
             pass
         first, again = self._returned(0), self._returned(0)
         self._length = len(first)
+        if not self._length:
+            raise bad_argument(
+                name, function, "it returned no index for epoch 0; let it return those of the whole epoch"
+            )
         if len(again) != self._length or _plain(first) != _plain(again):
             right = (
                 "it returns another order when it is called again with the same epoch; let the order depend on the "

@@ -101,6 +101,7 @@ def test_the_function_is_called_once_for_an_epoch():
         (lambda epoch: np.random.permutation(20), "it returns another order when it is called again .*default_rng"),
         (lambda epoch: 5, r"sampler=.*it returned 5 for epoch 0; let it return a list or an array"),
         (lambda epoch: "ab", "it returned 'ab' for epoch 0"),
+        (np.random.permutation, "it returned no index for epoch 0"),
     ],
 )
 def test_what_it_returns_is_checked(make, text):
