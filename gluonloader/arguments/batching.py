@@ -25,9 +25,9 @@ from ..loading.random_order import check_random_order
 from ..loading.sources import IndexSource, ShardSource, Source
 from ..ranks import Ranks
 from ..sampler.base import BatchSampler, OrderedSampler
-from ..sampler.copies import chain_of
 from ..sampler.ordered import SequentialSampler
 from ..sampler.passes import length_of
+from ..sampler.saved import chain_of
 from ..sampler.sharded import ShardedSampler
 from ..sampler.shuffled import RandomSampler
 

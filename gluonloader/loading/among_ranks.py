@@ -20,10 +20,11 @@ from ..errors import bad_argument, warn
 from ..indices import as_list
 from ..randomness import PreservedGenerators
 from ..ranks import Policy, Ranks, rank_and_size
-from ..sampler.base import BatchSampler, epoch_of, is_computed, order_of
-from ..sampler.copies import chain_of, unseeded, users_copy
+from ..sampler.base import BatchSampler, epoch_of, is_computed, order_of, unseeded
 from ..sampler.passes import as_keys
+from ..sampler.saved import chain_of
 from ..sampler.sharded import ShardedSampler, rank_of
+from ..sampler.users import users_copy
 from ..segments import PackedRow
 from .random_order import draws_unseeded
 

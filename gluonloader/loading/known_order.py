@@ -11,10 +11,9 @@ from collections import deque
 from typing import Any
 
 from ..indices import as_list
-from ..sampler.base import BatchSampler, epoch_of, is_computed, iterate, order_of
-from ..sampler.copies import changes_of, repeats, users_copy
-from ..sampler.epochs import set_epoch
+from ..sampler.base import BatchSampler, changes_of, epoch_of, is_computed, iterate, order_of
 from ..sampler.passes import BatchPass, as_keys
+from ..sampler.users import repeats, set_epoch, users_copy
 from .plan import IndexPlan, Start
 from .plan.position import restore, stateful_part
 from .sources import IndexSource

@@ -25,10 +25,9 @@ from ..checks import check_flags, check_int
 from ..errors import bad_argument
 from ..indices import as_list
 from ..randomness import PreservedGenerators
-from ..sampler.base import BatchSampler, is_computed
-from ..sampler.copies import unseeded
-from ..sampler.epochs import set_epoch
+from ..sampler.base import BatchSampler, is_computed, unseeded
 from ..sampler.sharded import ShardedSampler
+from ..sampler.users import set_epoch
 from ..work.maker import BatchMaker
 from ..work.task import Task
 from ..work.tolerance import Tolerated

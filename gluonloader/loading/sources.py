@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import bad_argument
-from ..sampler.copies import changes_of
-from ..sampler.epochs import UsersEpochs, epochs_of, set_epoch
+from ..sampler.base import changes_of
+from ..sampler.users import UsersEpochs, epochs_of, set_epoch
 from ..state import add_checksum
 from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
@@ -167,7 +167,7 @@ class IndexSource:
         return result
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
-        """Sets the samplers for an epoch; see `gluonloader.sampler.set_epoch`."""
+        """Sets the samplers for an epoch; see `set_epoch` in sampler/users.py."""
         was_set = set_epoch(self.sampler, number, loaded=loaded)
         self.users_epochs.note(number)
         return was_set

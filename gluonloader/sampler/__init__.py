@@ -10,8 +10,7 @@ function    the order that a function of the user returns for an epoch
 base        the protocol, base classes, and BatchSampler
 passes      what an order is, and the iterators of one epoch
 saved       what a position in an order contains, as JSON
-epochs      the epochs of samplers, also of a user's samplers
-copies      copies of a user's samplers, to draw an order again
+users       a user's samplers: their epochs, and copies that draw an order again
 bijection   a shuffled order of any length, without a table
 mixing      the steps of a mixture
 """

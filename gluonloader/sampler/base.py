@@ -5,8 +5,10 @@ BatchSampler                              lists of indices
 order_of, start_order, start_pass         the order of any sampler: of an epoch, or of the pass that starts now
 epoch_of, move_to, keep_epochs            the epochs of gluonloader's samplers in any sampler
 is_computed, iterating_class, may_yield   what is known of any sampler
+unseeded, changes_of                      what is known of gluonloader's samplers in any sampler
 chained                                   an order of several arrays
-check_length, check_ints                  checks of arguments
+check_length, check_ints, check_orders_documents
+                                          checks of arguments
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..checks import LastBatch, check_indices, check_int, check_last_batch
 from ..describe import arguments, call, describe, short_repr, sized
-from ..errors import explain_arguments
+from ..errors import bad_argument, explain_arguments
 from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, checked_seed
 from ..state import check_same, int_field, seed_field
@@ -184,6 +186,16 @@ def move_to(sampler: Any, epoch: int) -> None:
             part.epoch = epoch
 
 
+def unseeded(sampler: Any) -> Any:
+    """The sampler in any sampler that has drawn its seed at random, if there is one."""
+    return next((part for part in chain_of(sampler) if getattr(part, "adopts", False)), None)
+
+
+def changes_of(sampler: Any) -> int:
+    """How often the user has changed what an order depends on, such as weights; see `WeightedSampler.changes`."""
+    return sum(getattr(part, "changes", 0) for part in chain_of(sampler))
+
+
 def is_computed(sampler: Any) -> bool:
     """Whether the order of any epoch can be computed: this is a sampler of gluonloader, and so are those in it."""
     if type(sampler) in FIXED:
@@ -329,6 +341,22 @@ def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
     if isinstance(batch_sampler, BatchSampler) and iterating_class(batch_sampler) is BatchSampler:
         return batch_sampler.begin()
     return iter(batch_sampler)
+
+
+def check_orders_documents(name: str, sampler: Any) -> None:
+    """Checks an argument that sets the order of documents, which has to stay the same while an epoch runs.
+
+    Raises:
+        ValueError: its order cannot be computed part by part, or may change.
+    """
+    if type(sampler) not in FIXED and iterating_class(sampler) is not OrderedSampler:
+        right = "it must be a sampler of gluonloader, or a list, range or array of indices"
+        if _rearranges(sampler):
+            right += "; to divide samples among ranks, pass ranks to the loader instead"
+        raise bad_argument(name, sampler, right)
+    if getattr(sampler, "draws_by_current_weights", False):
+        right = "its weights may change while an epoch runs; pass replacement=False to it, or use a MixtureSampler"
+        raise bad_argument(name, sampler, right)
 
 
 def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], Order]) -> Computed:

@@ -18,8 +18,7 @@ from ..errors import bad_argument, bad_state, warn
 from ..indices import is_int_array
 from ..randomness import batch_seed
 from ..state import MOST, field
-from .base import SeededSampler
-from .copies import check_orders_documents, unseeded
+from .base import SeededSampler, check_orders_documents, unseeded
 from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, MixtureSource, Weights
 from .passes import Computed, Integers, Order, length_of
 from .saved import PATH, identity_of

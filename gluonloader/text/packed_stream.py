@@ -34,7 +34,7 @@ from ..dataset.iterable import (
 from ..dataset.opening import NewestIterators, Opened
 from ..describe import arguments, call, describe, short_repr
 from ..errors import TokenError, bad_argument, bad_state
-from ..sampler.copies import check_orders_documents, unseeded
+from ..sampler.base import check_orders_documents, unseeded
 from ..segments import PackedRow, Segments
 from ..state import check_same, field, int_field, list_field
 from .ordered_stream import Indexed, OrderedSamples, OrderedStream

@@ -22,8 +22,7 @@ from ..checks import check_flags, check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
-from ..sampler.base import SeededSampler, check_ints, order_of
-from ..sampler.copies import check_orders_documents
+from ..sampler.base import SeededSampler, check_ints, check_orders_documents, order_of
 from ..sampler.passes import Integers, Order, UnknownLength, as_keys, can_change, change_from, length_of
 from ..sampler.saved import PATH, digest, inner_state, loading_order, saved_order
 from ..sampler.shuffled import RandomSampler

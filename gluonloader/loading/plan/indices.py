@@ -15,9 +15,9 @@ from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...locks import Lock
-from ...sampler.copies import changes_of
-from ...sampler.epochs import epochs_of
+from ...sampler.base import changes_of
 from ...sampler.passes import BatchPass, as_keys
+from ...sampler.users import epochs_of
 from ...segments import PackedRow
 from ...work.in_flight import InFlight
 from ...work.task import Task
@@ -34,7 +34,7 @@ class Started:
     order_epoch: int  # the epoch of a computed sampler; see `epoch_of`
     carried: list[Any] | None  # the indices that the last epoch carried over; None if they are not known any more
     changes: int  # see `sampler.changes_of`
-    users_epochs: list[int | None]  # see `sampler.epochs_of`
+    users_epochs: list[int | None]  # see `sampler.users.epochs_of`
     snapshot: Any = None  # the state of a stateful sampler before that batch
     drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
     irregular: Start | None = None  # where it was resumed after batches of another size, or of other ranks

@@ -1,4 +1,7 @@
-"""The epochs of samplers. gluonloader's samplers count their epochs; a loader sets the epochs of a user's samplers.
+"""A user's samplers: their epochs, and copies of them that draw an order again.
+
+gluonloader's samplers count their epochs; a loader sets the epochs of a user's samplers. Their orders are not computed.
+To draw the order of an epoch again, a copy draws it, and has to draw the same order each time.
 
 NOTE [epochs of users' samplers]: a user's sampler with `set_epoch` yields the same order until its epoch is set. So the
 loader calls `set_epoch` with the number of the next epoch as soon as an epoch has ended, or when the next epoch starts
@@ -9,13 +12,20 @@ from it. Nothing is set before the first epoch, so a sampler that the user has s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
 
+from ..indices import as_list
+from ..randomness import seed_restorable
 from ..state import has_state
-from .base import SeededSampler
+from .base import BatchSampler, SeededSampler, iterate
 from .saved import chain_of, knows_epoch
 from .sharded import ShardedSampler
+
+_COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
+_MOST_COMPARED: Final = 100_000
 
 
 class UsersEpochs:
@@ -100,3 +110,35 @@ def set_users_epochs(batch_sampler: Any, epochs: Sequence[int]) -> None:
     """Sets the epoch of each of the user's samplers; the outer ones first, since they may pass their epoch on."""
     for sampler, epoch in zip(_users_samplers(batch_sampler), epochs, strict=False):
         sampler.set_epoch(epoch)
+
+
+def users_copy(batch_sampler: Any, shared: Any) -> Any:
+    """A copy of a batch sampler, at the start of a pass; it refers to the same object `shared`."""
+    new = copy.deepcopy(batch_sampler, {id(shared): shared})
+    if isinstance(new, BatchSampler):
+        new.carried = []
+    return new
+
+
+def repeats(batch_sampler: Any, epoch: int, users: Sequence[int]) -> bool:
+    """Whether each pass of this copy yields the same order, whatever the global generators draw; this seeds them.
+
+    Args:
+        users: the epochs of the user's samplers in it.
+    """
+    first: list[Any] | None = None
+    compared = passes = 0
+    while passes < 2 or (0 < compared < _COMPARED):
+        seed_restorable(passes)
+        set_epoch(batch_sampler, epoch, users)
+        order = list(islice(_keys(batch_sampler), _MOST_COMPARED))
+        first = order if first is None else first
+        if order != first:
+            return False
+        compared, passes = compared + len(order), passes + 1
+    return True
+
+
+def _keys(batch_sampler: Any) -> Iterable[Any]:
+    for batch in iterate(batch_sampler):
+        yield from as_list(batch)
