@@ -112,7 +112,7 @@ class KnownOrder:
             raise ValueError(
                 f"sampler: this {self._name} yields another order each time, {knows}, so the order of epoch {epoch} is "
                 "not known; let its order depend only on set_epoch(epoch) and a seed, not on a global generator or on "
-                "earlier epochs, or add state_dict() and load_state_dict(), or use a sampler of gluonloader"
+                "earlier epochs, or add state_dict() and load_state_dict(), or pass a function of the epoch instead"
             )
         if isinstance(batches, BatchSampler) and batches.last_batch == "rollover":
             start, batches.carried = self._history.carried_before(epoch)
