@@ -22,7 +22,7 @@ from conftest import ANY, FORK, FORKSERVER, OVER_ALL, OVER_RAY, RAY, SERIAL, SPA
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
-from gluonloader import DataLoader, IterableDataset, get_worker_info
+from gluonloader import DataLoader, IterableDataset, RandomSampler, get_worker_info
 from gluonloader.interrupts import Uninterrupted
 from gluonloader.memory import set_allocator
 
@@ -437,6 +437,20 @@ def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
                     pass
             loader.load_state_dict(state)
             assert first_items(loader) == expected, signalled.where
+
+
+def test_an_interrupted_start_counts_no_epoch_of_the_sampler():
+    sampler = RandomSampler(len(Samples()), seed=1)
+    with SERIAL.loader(Samples(), 4, sampler=sampler) as loader:
+        for signalled in at_every_point(3):
+            with signalled:
+                try:
+                    iter(loader)
+                except Alarm:
+                    pass
+            iterator = iter(loader)
+            next(iterator)
+            assert iterator.last.indices == sampler.order(iterator.epoch)[0:4].tolist(), signalled.where
 
 
 @pytest.mark.slow
