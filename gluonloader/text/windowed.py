@@ -293,6 +293,8 @@ class WindowedSampler(SeededSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration use the order of this epoch."""
+        if int(epoch) != self.epoch:  # otherwise the iteration may continue at a loaded position
+            self._loaded = 0, Checkpoint()
         super().set_epoch(epoch)
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)

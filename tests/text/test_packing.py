@@ -210,6 +210,18 @@ def test_a_position_contains_the_last_window_that_was_read():
     assert counted.reads == 1
 
 
+def test_an_epoch_that_starts_again_after_a_resume_plans_each_window_once():
+    source = PackingSampler(np.full(1000, 4), 8, window=100, seed=0)
+    whole = list(source)
+    counted = np.full(1000, 4).view(CountsReads)
+    fresh = PackingSampler(counted, 8, window=100, seed=0)
+    resumed(fresh, position(source, 0, 220), 220).cut(4)
+    fresh.set_epoch(0)
+    counted.reads = 0
+    assert list(fresh) == whole
+    assert counted.reads == 10
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
