@@ -177,3 +177,60 @@ def test_mistakes():
 def test_an_empty_epoch_ends_the_search():
     with SERIAL.loader([], 3) as loader:
         assert loader.upcoming(5) == []
+
+
+class Echo:
+    """Each key is its own sample."""
+
+    def __len__(self):
+        return 1200
+
+    def __getitem__(self, key):
+        return key
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["mixture", "rows"])
+@pytest.mark.parametrize("flushes", [False, True])
+def test_to_look_does_not_apply_new_weights(packs, flushes):
+    def make():
+        mixture = MixtureSampler([600, 600], weights=[1, 0], num_samples=1000, seed=1)
+        rows = PackingSampler(np.full(1200, 4), 8, mixture, window=40, seed=1)
+        sampler = rows if packs else mixture
+        return mixture, DataLoader(Echo(), 8, sampler=sampler, batchify_fn=list, seed=1)
+
+    def read(looks):
+        mixture, loader = make()
+        iterator = iter(loader)
+        batches = [next(iterator) for _ in range(3)]
+        mixture.weights = [0.2, 0.8]
+        if flushes:
+            iterator.flush()
+        if looks:
+            for batch in (0, 9, 30):
+                loader.indices(0, batch), loader.replay(0, batch)
+            found = loader.upcoming(40)
+            assert loader.upcoming(40) == found
+            assert mixture.weights == pytest.approx([0.2, 0.8])
+        batches += iterator
+        if looks and flushes:
+            assert found == [key for batch in batches[3:] for key in batch][:40]
+        return batches
+
+    assert read(looks=True) == read(looks=False)
+
+
+def test_to_look_far_back_forgets_nothing_of_where_the_loader_is(monkeypatch):
+    sampler = MixtureSampler([10**6, 10**6], num_samples=4_000_000, seed=1)
+    loader = DataLoader(Echo(), 1000, sampler=sampler, batchify_fn=list, seed=1)
+    loader.seek(0, 3500)
+    iterator = iter(loader)
+    for _ in range(10):
+        next(iterator)
+    calls, advance = [], sampler._mixer.advance
+    monkeypatch.setattr(sampler._mixer, "advance", lambda *arguments: calls.append(1) or advance(*arguments))
+    loader.indices(0, 2000)
+    before = len(calls)
+    for _ in range(20):
+        next(iterator)
+    assert before > 100
+    assert len(calls) - before < 10

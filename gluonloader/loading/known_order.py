@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from ..indices import as_list
-from ..sampler.base import BatchSampler, changes_of, epoch_of, is_computed, iterate, order_of
+from ..sampler.base import BatchSampler, changes_of, copy_of, epoch_of, is_computed, iterate, order_of
 from ..sampler.passes import BatchPass, as_keys
 from ..sampler.users import repeats, set_epoch, users_copy
 from .plan import IndexPlan, Start
@@ -149,7 +149,7 @@ class KnownOrder:
         found: list[Any] = []
         while missing and start < epoch:
             epoch -= 1
-            order, first = order_of(batches.sampler, self._order_epoch(epoch)), max(length - missing, 0)
+            order, first = order_of(copy_of(batches.sampler), self._order_epoch(epoch)), max(length - missing, 0)
             assert order is not None, "it is computed"
             found = as_list(as_keys(order[first:length])) + found
             missing -= length - first

@@ -25,8 +25,7 @@ from ..checks import check_flags, check_int
 from ..errors import bad_argument
 from ..indices import as_list
 from ..randomness import PreservedGenerators
-from ..sampler.base import BatchSampler, is_computed, unseeded
-from ..sampler.sharded import ShardedSampler
+from ..sampler.base import copy_of, is_computed, unseeded
 from ..sampler.users import set_epoch
 from ..work.maker import BatchMaker
 from ..work.task import Task
@@ -68,15 +67,10 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
             "all_ranks=True: with last_batch='rollover', the indices that the other ranks have carried over are not "
             "known here; call the method at the start of the first epoch, or use another last_batch"
         )
-    order_epoch = state["sampler"].get("epoch", 0)
-    starts = [position.start_at(batches, state) for batches in copies]
-    carried: list[Any] = [state["carried"] for _ in copies]
+    starts = [position.load(batches, state) for batches in copies]
     found: list[Any] = []
     while True:
-        plans = [
-            IndexPlan(batches, epoch, seed, start, order_epoch, first)
-            for batches, start, first in zip(copies, starts, carried, strict=True)
-        ]
+        plans = [IndexPlan(batches, epoch, seed, start) for batches, start in zip(copies, starts, strict=True)]
         before = len(found)
         for tasks in zip_longest(*map(_tasks, plans)):
             for task in tasks:
@@ -85,19 +79,22 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
                 return found[:count]
         if len(found) == before and epoch > state["epoch"]:  # an epoch without batches
             return found
-        epoch, order_epoch = epoch + 1, order_epoch + 1
-        starts, carried = [Start()] * len(copies), [plan.left_over for plan in plans]
+        for plan in plans:
+            plan.carry_over()
+        epoch, starts = epoch + 1, [Start()] * len(copies)
 
 
-def _of_ranks(batches: Any, all_ranks: bool) -> list[Any]:
-    """The batch sampler; or for each rank one that yields its batches."""
-    share = cut_of(batches).share
+def _of_ranks(batch_sampler: Any, all_ranks: bool) -> list[Any]:
+    """A copy of the batch sampler; or for each rank one that yields its batches."""
+    share = cut_of(batch_sampler).share
     if share is None or not all_ranks:
-        return [batches]
-    shares = [ShardedSampler(share.sampler, share.num_shards, rank, share.even) for rank in range(share.num_shards)]
-    if share is batches:
-        return shares
-    return [BatchSampler(other, batches.batch_size, batches.last_batch) for other in shares]
+        return [copy_of(batch_sampler)]
+    copies = [copy_of(batch_sampler) for _ in range(share.num_shards)]
+    for rank, batches in enumerate(copies):
+        own = cut_of(batches).share
+        assert own is not None, "it is a copy"
+        own.index = rank
+    return copies
 
 
 def _tasks(plan: IndexPlan) -> Iterator[Task]:

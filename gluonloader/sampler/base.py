@@ -4,6 +4,7 @@ Sampler, OrderedSampler, SeededSampler    base classes: all samplers, samplers w
 BatchSampler                              lists of indices
 order_of, start_order, start_pass         the order of any sampler: of an epoch, or of the pass that starts now
 epoch_of, move_to, keep_epochs            the epochs of gluonloader's samplers in any sampler
+copy_of                                   a copy to look at what follows
 is_computed, iterating_class, may_yield   what is known of any sampler
 unseeded, changes_of                      what is known of gluonloader's samplers in any sampler
 chained                                   an order of several arrays
@@ -13,6 +14,7 @@ check_length, check_ints, check_orders_documents
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -244,6 +246,16 @@ def read_ahead_of(sampler: Any) -> int:
     if isinstance(sampler, BatchSampler):
         return 0
     return read_ahead_of(sampler.sampler) if _rearranges(sampler) else getattr(sampler, "_read_ahead", READ_AHEAD)
+
+
+def copy_of(sampler: Any) -> Any:
+    """A copy of a computed sampler, and of those in it; what is done with the copy changes nothing here."""
+    if type(sampler) in FIXED:
+        return sampler
+    new = copy.copy(sampler)
+    if hasattr(new, "sampler"):
+        new.sampler = copy_of(new.sampler)
+    return new
 
 
 def keep_epochs(sampler: Any) -> Callable[[], None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -82,6 +82,11 @@ def _unchanged(offset: int) -> bool:
 
 def _nothing_saved(offset: int) -> dict[str, Any]:
     return {}
+
+
+def still(order: Order) -> Computed:
+    """The same order for one who only looks at it: what the user has changed does not apply by that."""
+    return Computed(order.__getitem__, saved=partial(saved_of, order))
 
 
 def can_change(order: Order) -> bool:

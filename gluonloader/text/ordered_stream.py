@@ -15,7 +15,7 @@ import numpy as np
 
 from ..describe import describe, short_repr
 from ..errors import add_note, bad_state
-from ..sampler.base import epoch_of, order_of, read_ahead_of
+from ..sampler.base import copy_of, epoch_of, order_of, read_ahead_of
 from ..sampler.passes import Pass, length_of
 from ..sampler.saved import saved_order
 from ..state import check_same, field, int_field
@@ -59,8 +59,8 @@ class OrderedSamples(Iterator[Indexed]):
     """The samples of every `stride`-th key of the order of an epoch, from the key number `start` on."""
 
     def __init__(self, dataset: Any, sampler: Any, start: int, stride: int, epoch: int) -> None:
-        self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
-        order = order_of(sampler, epoch)
+        self._dataset, self._sampler, self._start, self._stride = dataset, copy_of(sampler), start, stride
+        order = order_of(self._sampler, epoch)  # of a copy, which the user does not change
         assert order is not None, "only samplers whose order is computed are accepted"
         self._keys = Pass(order, length_of(sampler), read_ahead_of(sampler))
         saved = saved_order(sampler, epoch, order)

@@ -444,14 +444,14 @@ MUTATIONS = [
     Mutation(
         "what comes next forgets what an epoch carries over",
         "loading/replay.py",
-        "[plan.left_over for plan in plans]\n",
-        "[[] for plan in plans]\n",
+        "        for plan in plans:\n            plan.carry_over()\n        epoch,",
+        "        epoch,",
     ),
     Mutation(
         "what comes next is that of rank 0 for each rank",
         "loading/replay.py",
-        "ShardedSampler(share.sampler, share.num_shards, rank, share.even)",
-        "ShardedSampler(share.sampler, share.num_shards, 0, share.even)",
+        "        own.index = rank\n",
+        "        own.index = 0\n",
     ),
     Mutation(
         "what was carried over comes again after a resume",

@@ -172,11 +172,6 @@ class IndexPlan:
             self._pass.commit()
             self._carries_over = False
 
-    @property
-    def left_over(self) -> list[Any]:
-        """The indices that move to the next epoch (rollover), once all batches were drawn."""
-        return self._pass.left_over
-
     def state(self) -> dict[str, Any]:
         progress = self._progress.frozen()
         number = progress.position

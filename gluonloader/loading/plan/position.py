@@ -32,6 +32,7 @@ from ...randomness import batch_seed
 from ...sampler.base import (
     BatchSampler,
     OrderedSampler,
+    copy_of,
     epoch_of,
     is_computed,
     may_yield,
@@ -39,7 +40,7 @@ from ...sampler.base import (
     read_ahead_of,
     start_order,
 )
-from ...sampler.passes import BatchPass, Pass, length_of, skip
+from ...sampler.passes import BatchPass, Pass, length_of, skip, still
 from ...sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ...sampler.sharded import ShardedSampler, rank_of
 from ...state import MOST, check_same, field, has_state, int_field, ranges_field
@@ -80,7 +81,12 @@ class OrderPass:
         self._about, self._saved = _about(cut), _of_share(cut)
         if not is_computed(cut.order):
             self._saved |= saved_order(cut.order, self.epoch)
-        self._order = start_order(cut.order) if epoch is None else order_of(cut.order, epoch)
+        if epoch is None:
+            self._order = start_order(cut.order)
+        else:  # of a copy, since a mixture keeps what it has computed last
+            order = order_of(copy_of(cut.order), epoch)
+            assert order is not None, "only the epoch of a computed sampler is passed"
+            self._order = still(order)
         self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
         skip(self.batches, start.skip)
 
@@ -136,11 +142,6 @@ class OrderPass:
         if cut.batches is not None:
             return cut.batches.count(len(self._carried))
         return len(cut.order if cut.share is None else cut.share)
-
-    @property
-    def left_over(self) -> list[Any]:
-        """The keys that move to the next epoch (rollover), once all batches were drawn."""
-        return self.batches.left_over if isinstance(self.batches, BatchPass) else []
 
     def commit(self) -> None:
         """Moves the keys that are left over to the next epoch (rollover), after all batches were delivered."""
@@ -376,14 +377,9 @@ def load(batch_sampler: Any, state: State) -> Start:
         restore(stateful, state["snapshot"])
     if cut.batches is not None:
         cut.batches.carried = list(state["carried"])
-    return start_at(batch_sampler, state)
-
-
-def start_at(batch_sampler: Any, state: State) -> Start:
-    """Where an epoch starts at a position that `fit` has returned."""
-    cut, offset = cut_of(batch_sampler), state["offset"]
+    offset, is_cut = state["offset"], cut.batches is not None or cut.share is not None
     # The pass of a batch sampler that is neither divided nor cut can only be skipped; see `OrderPass.seek`.
-    skipped = offset if cut.batches is None and cut.share is None and stateful_part(batch_sampler) is None else 0
+    skipped = 0 if is_cut or stateful is not None else offset
     return Start(state["batch"], skipped, offset - skipped, tuple(ranges_field(state, "ahead")), count_in(state))
 
 
