@@ -20,7 +20,7 @@ from ..errors import bad_argument, warn
 from ..indices import as_list
 from ..randomness import PreservedGenerators
 from ..ranks import Policy, Ranks, rank_and_size
-from ..sampler.base import BatchSampler, epoch_of, is_computed, order_of, unseeded
+from ..sampler.base import BatchSampler, copy_of, epoch_of, is_computed, order_of, unseeded
 from ..sampler.passes import as_keys
 from ..sampler.saved import chain_of
 from ..sampler.sharded import ShardedSampler, rank_of
@@ -139,9 +139,9 @@ class Comparison:
 
     def _first(self) -> list[Any]:
         """The first keys or batches, from a copy of the order."""
-        order = order_of(self._order, epoch_of(self._order))
-        if order is not None:
-            return as_list(as_keys(order[0:_COMPARED]))
+        if is_computed(self._order):
+            order = order_of(copy_of(self._order), epoch_of(self._order))
+            return [] if order is None else as_list(as_keys(order[0:_COMPARED]))
         with PreservedGenerators():
             return list(islice(users_copy(self._order, self._dataset), _COMPARED))
 

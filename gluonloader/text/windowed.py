@@ -22,7 +22,7 @@ from ..checks import check_flags, check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
-from ..sampler.base import SeededSampler, check_ints, check_orders_documents, order_of
+from ..sampler.base import SeededSampler, check_ints, check_orders_documents, copy_of, order_of
 from ..sampler.passes import Integers, Order, UnknownLength, as_keys, can_change, change_from, length_of
 from ..sampler.saved import PATH, digest, inner_state, loading_order, saved_order
 from ..sampler.shuffled import RandomSampler
@@ -301,7 +301,8 @@ class WindowedSampler(SeededSampler):
 
     def count(self) -> int:
         """Plans the whole next epoch and returns the number of its units; the sampler does not change."""
-        windows, number = self._windows(self.epoch).from_start(), 0
+        windows: Windows = copy_of(self)._windows(self.epoch).from_start()
+        number = 0
         while windows.units(number) is not None:
             number += 1
         return windows.before(number)

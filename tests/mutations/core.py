@@ -454,6 +454,18 @@ MUTATIONS = [
         "        own.index = 0\n",
     ),
     Mutation(
+        "to look at a batch lets new weights apply there",
+        "loading/plan/position.py",
+        "            self._order = still(order)\n",
+        "            self._order = order\n",
+    ),
+    Mutation(
+        "to look at what comes next loads the position into the sampler itself",
+        "loading/replay.py",
+        "        return [copy_of(batch_sampler)]\n",
+        "        return [batch_sampler]\n",
+    ),
+    Mutation(
         "what was carried over comes again after a resume",
         "loading/plan/position.py",
         "carried if self._first == 0 else []\n",
