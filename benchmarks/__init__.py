@@ -3,6 +3,7 @@
     __main__   parses the arguments, and runs one case after another
     measure    times the loaders in rounds, in separate programs
     usage      processor time, page faults and memory of a loader, in a separate program for each loader
+    processes  processor time, page faults and memory of a process and its descendants
     cases      what is loaded: samples, batch size and number of batches
     datasets   the datasets, and the data in them
     loaders    sets up each library: a class for each library

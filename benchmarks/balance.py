@@ -29,8 +29,8 @@ import numpy as np
 from gluonloader import DataLoader
 from gluonloader.options import Processes
 
+from .processes import peak, processes
 from .report import machine
-from .usage import peak, processes
 
 BATCHES: Final = 200
 _IDLE: Final = 3000  # batches of an epoch in which neither the workers nor the caller sleep

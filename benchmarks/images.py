@@ -26,7 +26,7 @@ from gluonloader import DataLoader, SimpleDataset, vision
 from gluonloader.vision import transforms
 
 from .datasets import AREA, MEAN, SIDE, STD, Maker, Photos, opencv, photos
-from .usage import processes
+from .processes import processes
 
 _BATCH: Final = 32
 
@@ -146,7 +146,7 @@ def faults(dataset: Any, workers: int, start_method: str) -> float:
 
 
 def _worker_faults() -> int:
-    return sum(int(stat[7]) for pid, stat in processes().items() if pid != os.getpid())
+    return sum(spent.faults for pid, spent in processes().items() if pid != os.getpid())
 
 
 def print_faults(size: str, files: Sequence[bytes], workers: int) -> None:

@@ -30,8 +30,8 @@ import numpy as np
 
 from gluonloader import DataLoader
 
+from .processes import memory_of
 from .report import machine, time_of
-from .usage import memory_of
 
 _ROWS: Final = 32
 _IMAGE: Final = (3, 128, 128)

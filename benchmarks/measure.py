@@ -24,7 +24,7 @@ import gluonloader.mxnet
 
 from .cases import Case
 from .loaders import Loader, Run
-from .usage import processes
+from .processes import processes
 
 __all__ = ["UNMEASURED", "Result", "make_timer", "measure"]
 

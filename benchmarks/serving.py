@@ -33,13 +33,12 @@ import numpy as np
 import gluonloader as gl
 
 from .datasets import photos
+from .processes import processes
 from .report import machine, time_of
-from .usage import processes
 
 _BATCH: Final = 32
 _WORKERS: Final = 2
 _FILES: Final = 64  # different JPEGs
-_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 _LIMIT_S: Final = 60.0  # how long a reader may take for an epoch
 _PAUSE_S: Final = 0.03  # before each hand-over
 
@@ -185,8 +184,8 @@ def _end(process: Any) -> None:
 
 
 def _spent(roots: Iterable[int | None]) -> float:
-    found = {pid: stat for root in roots for pid, stat in processes(root).items()}
-    return sum((int(stat[11]) + int(stat[12])) * _TICK for stat in found.values())
+    found = {pid: spent for root in roots for pid, spent in processes(root).items()}
+    return sum(spent.cpu_s for spent in found.values())
 
 
 # -- hand-over ---------------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from gluonloader import DataLoader, Ranks
 
+from .processes import memory_of
 from .report import machine, time_of
-from .usage import memory_of
 
 _BATCH: Final = 32
 _BATCHES: Final = 2000  # of each rank, for the time

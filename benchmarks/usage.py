@@ -12,20 +12,21 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Event, Thread
 from typing import Final
 
-from .cases import Case
-from .loaders import Loader
+import gluonloader.mxnet
 
-__all__ = ["Usage", "measure_usage", "memory_of", "peak", "processes", "usage_of"]
+from .cases import CASES, Case
+from .loaders import Loader
+from .processes import Spent, memory_of, peak, processes
+from .variants import LOADERS
+
+__all__ = ["Usage", "measure_usage", "usage_of"]
 
 _WARM_UP: Final = 2  # epochs that are not measured
-_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,6 @@ class Usage:
     peak: int
 
 
-@dataclass(frozen=True)
-class _Spent:
-    cpu_s: float
-    faults: int
-
-
 def measure_usage(case: Case, loader: Loader, workers: int) -> Usage:
     """Starts a program that measures the loader, and reads its result."""
     command = [sys.executable, "-m", "benchmarks.usage", case.name, loader.name, str(workers)]
@@ -63,11 +58,6 @@ def measure_usage(case: Case, loader: Loader, workers: int) -> Usage:
 
 def main() -> None:
     """Measures a loader in a case, and prints the result as JSON."""
-    import gluonloader.mxnet
-
-    from .cases import CASES
-    from .variants import LOADERS
-
     gluonloader.mxnet.patch_numpy()
     case_name, loader_name, workers = sys.argv[1:]
     loader = next(loader for loader in LOADERS if loader.name == loader_name)
@@ -118,39 +108,18 @@ def _repeat(epoch: Callable[[], object], seconds: float) -> int:
     return epochs
 
 
-def _per_batch(start: Mapping[int, _Spent], end: Mapping[int, _Spent], batches: int, peak: int) -> Usage:
-    none = _Spent(0.0, 0)
+def _per_batch(start: Mapping[int, Spent], end: Mapping[int, Spent], batches: int, peak: int) -> Usage:
+    none = Spent(0.0, 0)
     cpu = {pid: (spent.cpu_s - start.get(pid, none).cpu_s) / batches for pid, spent in end.items()}
     faults = {pid: (spent.faults - start.get(pid, none).faults) / batches for pid, spent in end.items()}
     parent = os.getpid()
     return Usage(cpu[parent], sum(cpu.values()), faults[parent], sum(faults.values()) - faults[parent], peak)
 
 
-def _spent() -> dict[int, _Spent]:
-    """Returns processor time and page faults of this process and its descendants.
-
-    The system counts the processor time of the descendants in ticks, which usually take 10 ms.
-    """
-    spent = {pid: _Spent((int(stat[11]) + int(stat[12])) * _TICK, int(stat[7])) for pid, stat in processes().items()}
-    spent[os.getpid()] = _Spent(time.process_time(), spent[os.getpid()].faults)
-    return spent
-
-
-def processes(root: int | None = None) -> dict[int, list[str]]:
-    """Returns the fields of /proc/PID/stat, from the state on, for the process `root` and its descendants.
-
-    The default of `root` is this process.
-    """
-    stats = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has ended
-    found = [os.getpid() if root is None else root]
-    for pid in found:
-        found += [child for child, stat in stats.items() if int(stat[1]) == pid]
-    return {pid: stats[pid] for pid in found if pid in stats}
+def _spent() -> dict[int, Spent]:
+    """Returns what this process and its descendants have spent; the processor time of this process is exact."""
+    spent, own = processes(), os.getpid()
+    return {**spent, own: Spent(time.process_time(), spent[own].faults)}
 
 
 def _memory() -> int:
@@ -162,39 +131,6 @@ def _shared_memory() -> int:
     """Returns the bytes of all shared memory on the machine, since a batch in flight may be mapped by no process."""
     shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return 1024 * sum(map(int, shared))
-
-
-def memory_of(*kinds: str) -> int:
-    """Returns the bytes of memory of these kinds that this process and its descendants have mapped.
-
-    If several processes have mapped a page, each process counts an equal share of the page.
-    """
-    total = 0
-    for pid in processes():
-        try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += sum(map(int, re.findall(rf"^Pss_(?:{'|'.join(kinds)}): +(\d+) kB", rollup, re.MULTILINE)))
-    return 1024 * total
-
-
-@contextmanager
-def peak(memory: Callable[[], int], pause_s: float = 0.01) -> Iterator[list[int]]:
-    """Samples the memory in a thread while the block runs; yields the list of the samples."""
-    seen, done = [memory()], Event()
-
-    def look() -> None:
-        while not done.wait(pause_s):
-            seen.append(memory())
-
-    thread = Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        thread.join()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from benchmarks.datasets import photos, recycled
 from benchmarks.decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
 from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import page
+from benchmarks.processes import memory_of
 from benchmarks.report import auto_rows, base_of, case_table, share_of_limit, time_of
 from benchmarks.tables import read_results
 from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
@@ -124,7 +125,7 @@ class Hungry:
 
 def memory_of_this_test():
     """Without shared memory and files that other programs use: their shares change when another program ends."""
-    return usage.memory_of("Anon", "Shmem")
+    return memory_of("Anon", "Shmem")
 
 
 def test_usage_counts_what_workers_take():
