@@ -23,7 +23,6 @@ __all__ = [
     "auto_rows",
     "base_of",
     "case_table",
-    "cores_for",
     "limit_of",
     "machine",
     "peer_of",
@@ -95,12 +94,7 @@ def limit_of(results: Sequence[Result]) -> Result | None:
 
 def share_of_limit(result: Result, base: Result, limit: Result) -> float:
     """Returns the speed as a share of the limit, which is scaled to as many cores as the base has workers."""
-    return limit.ratio_to(result) / cores_for(limit, base)
-
-
-def cores_for(limit: Result, base: Result) -> float:
-    """Returns the number of workers of the base divided by the number of cores that the limit uses."""
-    return max(1, base.workers) / max(1, limit.workers)
+    return limit.ratio_to(result) * max(1, limit.workers) / max(1, base.workers)
 
 
 def peer_of(result: Result, results: Sequence[Result]) -> Result | None:
