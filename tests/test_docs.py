@@ -1,4 +1,4 @@
-"""The documentation is true: its Python blocks print what it shows, and it lists every public name, file and NOTE.
+"""The documentation is true: its Python blocks print what it shows, and it lists every public name and room.
 
 Every ```python block of README.md and docs/*.md runs, in order, one program per page, with warnings as errors. If a
 ```text block follows directly, the Python block has to print it. A block that imports a framework is skipped if that is
@@ -175,16 +175,34 @@ def test_the_errors_page_has_wrong_arguments():
     assert len(WRONG_ARGUMENTS) > 10
 
 
-def test_the_design_page_names_every_note_and_its_file():
-    package = ROOT / "gluonloader"
-    written = {
-        (note, str(path.relative_to(package)))
-        for path in package.rglob("*.py")
-        for note in re.findall(r"NOTE \[([^\]]+)\]:", path.read_text())
-    }
-    rows = re.findall(r"^\| `([^`]+)` \| (NOTE .*) \|$", (ROOT / "docs" / "design.md").read_text(), re.MULTILINE)
-    told = {(note, file) for file, notes in rows for note in re.findall(r"NOTE \[([^\]]+)\]", notes)}
-    assert told == written
+def texts_with_notes():
+    """The text of each file that may have or name a NOTE, by its path. Line breaks in it are spaces."""
+    paths = [*ROOT.glob("gluonloader/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("docs/*.md")]
+    return {path.relative_to(ROOT).as_posix(): re.sub(r"\n *#? *", " ", path.read_text()) for path in paths}
+
+
+def notes():
+    """The name of each NOTE, and the path of the file that has it."""
+    texts = texts_with_notes().items()
+    return [(note, path) for path, text in texts for note in re.findall(r"NOTE \[([^]]+)\]:", text)]
+
+
+def test_no_two_notes_have_the_same_name():
+    names = [name for name, _ in notes()]
+    assert len(names) > 40
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_each_reference_to_a_note_names_its_place():
+    place_of, wrong, count = dict(notes()), [], 0
+    for path, text in texts_with_notes().items():
+        for note, told in re.findall(r"NOTE \[([^]]+)\](?!:)(?: in ([\w/]+(?:\.py|/)))?", text):
+            place = f"/{place_of[note]}" if note in place_of else ""
+            right = place.endswith(f"/{told}") if told.endswith(".py") else f"/{told}" in place
+            count += 1
+            wrong += [] if right else [(path, note, told)]
+    assert count > 100
+    assert wrong == []
 
 
 def test_the_design_page_names_every_room():

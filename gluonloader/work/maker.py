@@ -105,7 +105,7 @@ class BatchMaker(Maker):
     Args:
         job: the dataset, the functions and the options.
         worker: the worker's number.
-        seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness.
+        seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness/seeds.py.
         resources: measures the resources that the worker has used.
 
     Attributes:

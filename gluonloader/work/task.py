@@ -83,7 +83,7 @@ class Task:
 
     epoch: int
     batch: int  # number of the batch in its epoch, from 0; negative for a leftover that is read again
-    seed: int  # of the loader or its rank; see NOTE [batch seeds] in randomness
+    seed: int  # of the loader or its rank; see NOTE [batch seeds] in randomness/seeds.py
     work: Keys | Chunk | Samples  # the keys of samples in a map-style dataset, or what to read of an iterable one
     worker: int | None = None  # the worker that has to make it; None for any
 
