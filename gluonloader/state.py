@@ -19,6 +19,8 @@ from typing import Any, Final
 from .checks import SEEDS
 from .errors import bad_state
 
+State = Mapping[str, Any]
+
 MOST: Final = 2**62  # the largest number of an epoch, a batch or a shard; sums of a few of them fit in 64 bits
 _VERSION: Final = 1
 
@@ -54,7 +56,7 @@ def _accepts(method: Any, count: int) -> bool:
 def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a state: these fields, the version and the checksum, which replaces that of `fields`."""
     state = {"version": _VERSION, **{name: value for name, value in fields.items() if name != "check"}}
-    return {**state, "check": _hash(state)}
+    return {**state, "check": hash_of(state)}
 
 
 def parse_state(state: Any) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def parse_state(state: Any) -> dict[str, Any]:
         raise bad_state("version", version, f"this release of gluonloader loads only version {_VERSION}")
     check = field(state, "check")
     try:
-        right = _hash({key: value for key, value in state.items() if key != "check"})
+        right = hash_of({key: value for key, value in state.items() if key != "check"})
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"state: JSON cannot store it ({error}); pass what state_dict() returned") from None
     if check != right:
@@ -181,6 +183,7 @@ def check_same(state: Any, name: str, ours: object, owner: str, path: str = "") 
         raise bad_state(path + name, value, f"{owner} has {name}={ours!r}; it must be the same as in the state")
 
 
-def _hash(state: Mapping[str, Any]) -> str:
-    text = json.dumps(state, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def hash_of(value: object, digest_size: int = 8) -> str:
+    """A hash of what JSON can store, with two hexadecimal digits for each of `digest_size` bytes."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=digest_size).hexdigest()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
@@ -19,7 +17,7 @@ from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..randomness import postponed
 from ..sampler.base import keep_epochs
-from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, seed_field
+from ..state import State, add_checksum, check_same, field, has_state, hash_of, int_field, parse_state, seed_field
 from .epoch import Delivery, Epoch
 from .lengths import LengthCheck
 from .plan import IndexPlan, Plan
@@ -51,7 +49,7 @@ class Next:
     number: int = 0
     after: Plan | None = None
     ahead: Epoch | None = None
-    loaded: Mapping[str, Any] | None = None
+    loaded: State | None = None
     loaded_number: int | None = None
     restore: Callable[[], None] | None = None
     set_generators: Callable[[], None] = _nothing
@@ -291,7 +289,7 @@ class Epochs:
         epoch.replace(executor, plan)
         set_generators()
 
-    def fit(self, fields: Mapping[str, Any], new_batch_size: bool = False) -> Mapping[str, Any]:
+    def fit(self, fields: State, new_batch_size: bool = False) -> State:
         """Returns a position for this loader's batch size; changes nothing, and calls no code of the user's that could.
 
         Raises:
@@ -321,8 +319,7 @@ class Epochs:
         found = identities(self.workers.job.dataset, self.workers.job.batchify_fn)
         if len(found) <= _MOST_PARTS:
             return found
-        text = json.dumps(found, sort_keys=True)
-        return [{"kind": f"{len(found)} parts", "hash": hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}]
+        return [{"kind": f"{len(found)} parts", "hash": hash_of(found, digest_size=16)}]
 
     @property
     def _keeps_dataset_state(self) -> bool:
@@ -333,7 +330,7 @@ class Epochs:
         dataset = self.workers.job.dataset
         return state_to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
 
-    def _load_dataset(self, fields: Mapping[str, Any]) -> Callable[[], None]:
+    def _load_dataset(self, fields: State) -> Callable[[], None]:
         """Loads the state of the dataset; returns what this still has to do to the global generators."""
         dataset, saved = self.workers.job.dataset, fields["dataset"]
         if self.workers.job.iterable:
@@ -360,7 +357,7 @@ def _check_identity(saved: Any, ours: list[dict[str, Any]]) -> None:
             check_same(theirs, name, part[name], f"this {part['kind']}", "data.")
 
 
-def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:
+def _warn_of_reading(dataset: Any, fields: State) -> None:
     if fields["batch"] and not any(fields["hints"]):
         batches = counted(fields["batch"], "batch", "batches")
         warn(

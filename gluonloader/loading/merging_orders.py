@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ..errors import bad_state
-from ..state import add_checksum, check_same, field, int_field, list_field
-
-State = Mapping[str, Any]
+from ..state import State, add_checksum, check_same, field, int_field, list_field
+from .plan.cut import batches_of
 
 _SHARED: Final = ("divides", "batch_size", "last_batch", "length", "seed", "epoch", "batch", "offset")
 _TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"
@@ -62,14 +61,11 @@ def _check_fits(state: State, rank: int, first: State) -> None:
 
 def _has_finished(state: State, rank: int, first: State) -> bool:
     """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not."""
-    saved, size, keeps = field(first, "sampler"), first["batch_size"] or 1, first["last_batch"] == "keep"
-    batches = 0  # of an order without a length, a rank at the start of the next epoch has delivered all
-    if saved.get("length") is not None:
+    saved, batches = field(first, "sampler"), 0
+    if saved.get("length") is not None:  # without a length, a rank at the start of the next epoch has delivered all
         keys, ranks = int_field(saved, "length", path="sampler.") - int_field(first, "offset"), first["ranks"]
-        divides = first["divides"] == "batches"
-        keys = keys if divides else len(range(rank, keys, ranks))
-        batches = -(-keys // size) if keeps else keys // size
-        batches = len(range(rank, batches, ranks)) if divides else batches
+        kind = first["divides"], first["batch_size"], first["last_batch"]
+        batches = batches_of(keys, 0, *kind, lambda count: len(range(rank, count, ranks)))
     is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
     # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
     is_known = first["last_batch"] != "rollover" or first["epoch"] == 0

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import bad_argument
 from ..sampler.base import changes_of
 from ..sampler.users import UsersEpochs, epochs_of, set_epoch
-from ..state import add_checksum
+from ..state import State, add_checksum
 from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, position, shard_state
 from .plan.quota import Quota, check_stop
 
-Fields = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -47,7 +46,7 @@ class History:
         self.started[epoch] = self._newest = started
 
     @classmethod
-    def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start, new_batch_size: bool) -> History:
+    def of_state(cls, batch_sampler: Any, fields: State, start: Start, new_batch_size: bool) -> History:
         """The history of a loader that has loaded a state, which may have been saved with another batch size."""
         history = cls()
         has_new = start.number > 0 and (new_batch_size or not position.is_regular(batch_sampler, fields))
@@ -110,7 +109,7 @@ class IndexSource:
         """The number of batches of the next epoch; for `copied_length` see `Workers`."""
         return len(self.sampler)
 
-    def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
+    def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
         self.users_epochs.move(epoch)
         if self._comparison is not None:
@@ -137,7 +136,7 @@ class IndexSource:
         """The position before the first batch of an epoch."""
         return position.fresh_state(self.sampler)
 
-    def fit(self, fields: Fields, new_batch_size: bool) -> Fields:
+    def fit(self, fields: State, new_batch_size: bool) -> State:
         """Returns a position for our batch size and our ranks; the same object if nothing has to change.
 
         Raises:
@@ -146,7 +145,7 @@ class IndexSource:
         fitting = position.fit(self.sampler, fields, new_batch_size)
         return fields if fitting == fields else add_checksum(fitting)
 
-    def load(self, fields: Fields, load_rest: Callable[[], T], new_batch_size: bool) -> T:
+    def load(self, fields: State, load_rest: Callable[[], T], new_batch_size: bool) -> T:
         """Stores a position, which `fit` has returned, for the next plan; returns what `load_rest` has returned.
 
         `load_rest` is called last. If it or this raises, nothing has changed.
@@ -215,7 +214,7 @@ class ShardSource:
             own = sum(lengths_of(dataset, shards, shards.owned).values())
         return shards.batches(own + sum(leftover.stop - leftover.start for leftover in self._carried))
 
-    def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
+    def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
         self._iteration += 1
         return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded, self._quota)
 
@@ -226,7 +225,7 @@ class ShardSource:
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()
 
-    def fit(self, fields: Fields, new_batch_size: bool) -> Fields:
+    def fit(self, fields: State, new_batch_size: bool) -> State:
         if new_batch_size:
             right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
             raise bad_argument("new_batch_size", new_batch_size, right)
@@ -235,7 +234,7 @@ class ShardSource:
             check_stop(self._quota, self.shards, fields)
         return fields
 
-    def load(self, fields: Fields, load_rest: Callable[[], T], new_batch_size: bool) -> T:
+    def load(self, fields: State, load_rest: Callable[[], T], new_batch_size: bool) -> T:
         result = load_rest()
         self._carried = shard_state.carried_of(self.shards, fields)
         return result

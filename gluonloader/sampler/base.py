@@ -1,6 +1,7 @@
 """What samplers have in common, and `BatchSampler`, which cuts the indices of any sampler into batches.
 
 Sampler, OrderedSampler, SeededSampler    base classes: all samplers, samplers with a known order, those that shuffle
+RearrangedSampler                         base class of samplers that rearrange the order of another one
 BatchSampler                              lists of indices
 order_of, start_order, start_pass         the order of any sampler: of an epoch, or of the pass that starts now
 epoch_of, move_to, keep_epochs            the epochs of gluonloader's samplers in any sampler
@@ -30,7 +31,7 @@ from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, checked_seed
 from ..state import check_same, int_field, seed_field
 from .passes import READ_AHEAD, BatchPass, Computed, Integers, Order, Pass, as_keys, change_from, length_of, saved_of
-from .saved import FIXED, PATH, chain_of, inner_state, loading_order, saved_order
+from .saved import FIXED, PATH, chain_of, inner_state, loading_order, nothing, saved_order
 
 
 class SizedIterable(Protocol):
@@ -104,15 +105,11 @@ class OrderedSampler(Sampler):
         """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
         for name, ours in self.identity().items():
             check_same(state, name, ours, f"this {type(self).__name__}", PATH)
-        return _nothing
+        return nothing
 
     def _may_yield(self, key: Any) -> bool:
         indices = getattr(self, "_indices", None)
         return indices is None or iterating_class(self) is not OrderedSampler or _contains(indices, key)
-
-
-def _nothing() -> None:
-    pass
 
 
 def iterating_class(sampler: Any) -> type | None:
@@ -207,8 +204,7 @@ def is_computed(sampler: Any) -> bool:
 
 def _rearranges(sampler: Any) -> bool:
     """Whether the order of a sampler is that of the sampler in it, rearranged: it is a `BatchSampler`, for example."""
-    kind = iterating_class(sampler)
-    return isinstance(sampler, Sampler) and "rearranged" in vars(kind or object)
+    return isinstance(sampler, RearrangedSampler) and "rearranged" in vars(iterating_class(sampler))
 
 
 def order_of(sampler: Any, epoch: int, reads: bool = False) -> Order | None:
@@ -269,7 +265,28 @@ def keep_epochs(sampler: Any) -> Callable[[], None]:
     return restore
 
 
-class BatchSampler(Sampler):
+class RearrangedSampler(Sampler):
+    """Base class of samplers that rearrange the order of another sampler, which is the attribute `sampler`.
+
+    A subclass defines `rearranged`, and names the attributes that must be equal for a position to be loaded.
+    """
+
+    sampler: Any
+    _identifying: tuple[str, ...]
+
+    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
+        """What a position contains if the keys of this sampler are the order that is read."""
+        inner = saved_order(self.sampler, epoch, order_of(self.sampler, epoch), 0)
+        return {**{name: getattr(self, name) for name in self._identifying}, "sampler": inner}
+
+    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
+        for name in self._identifying:
+            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
+        return loading_order(self.sampler, inner_state(state))
+
+
+class BatchSampler(RearrangedSampler):
     """Cuts the indices of a sampler into lists of `batch_size`.
 
     Args:
@@ -285,6 +302,8 @@ class BatchSampler(Sampler):
     >>> len(batches), list(batches)
     (3, [[4, 0], [1, 2], [3, 4]])
     """
+
+    _identifying = "batch_size", "last_batch"
 
     @explain_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
@@ -322,17 +341,6 @@ class BatchSampler(Sampler):
             return batches if length is not None else [batch for batch in batches if len(batch) >= least]
 
         return Computed(read, lambda offset: change_from(order, offset * size))
-
-    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
-        """What a position in the order of an epoch contains, if its keys are these batches."""
-        inner = saved_order(self.sampler, epoch, order_of(self.sampler, epoch), 0)
-        return {"batch_size": self.batch_size, "last_batch": self.last_batch, "sampler": inner}
-
-    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
-        for name in ("batch_size", "last_batch"):
-            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
-        return loading_order(self.sampler, inner_state(state))
 
     def __len__(self) -> int:
         return self.count(len(self.carried))

@@ -87,11 +87,11 @@ def loading_order(sampler: Any, state: Any) -> Callable[[], None]:
         check_same(state, "length", len(sampler), whose, PATH)
     elif _counts_epochs(sampler):
         return partial(sampler.set_epoch, int_field(state, "epoch", path=PATH))
-    return _nothing
+    return nothing
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """Loads the state of a sampler that has none."""
 
 
 def inner_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ of GluonNLP's sampler, but takes a seed instead of using the global generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -19,25 +19,24 @@ from ..errors import bad_argument, explain_arguments
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
 from ..ranks import RankSource, rank_and_size
-from ..state import check_same, has_state
+from ..state import has_state
 from .base import (
-    Sampler,
+    RearrangedSampler,
     SeededSampler,
     SizedIterable,
     chained,
     iterating_class,
     may_yield,
-    order_of,
     read_ahead_of,
     start_order,
 )  # fmt: skip
 from .passes import Computed, Integers, Order, Pass, as_keys, change_from, join_keys, length_of
-from .saved import PATH, chain_of, inner_state, loading_order, replicas_of, saved_order
+from .saved import chain_of, replicas_of
 
 Even = Literal["pad", "drop", "keep"]
 
 
-class ShardedSampler(Sampler):
+class ShardedSampler(RearrangedSampler):
     """Yields one of `num_shards` shares of a sampler's order, for processes that train together.
 
     The order is the same in all processes. Share `index` contains keys number `index`, `index + num_shards`, and so on.
@@ -59,6 +58,8 @@ class ShardedSampler(Sampler):
     >>> [list(ShardedSampler(range(5), 2, index)) for index in range(2)]
     [[0, 2, 4], [1, 3, 0]]
     """
+
+    _identifying = "num_shards", "index"
 
     @explain_arguments(
         num_replicas="pass num_shards instead",
@@ -141,17 +142,6 @@ class ShardedSampler(Sampler):
     def count(self, length: int) -> int:
         """How many keys of this share an order with so many keys has."""
         return self._share(length, 0).length
-
-    def order_state(self, epoch: int, order: Order | None, offset: int) -> dict[str, Any]:
-        """What a position in the order of an epoch contains, if this share is the order that is read."""
-        inner = saved_order(self.sampler, epoch, order_of(self.sampler, epoch), 0)
-        return {"num_shards": self.num_shards, "index": self.index, "sampler": inner}
-
-    def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        """Checks what `order_state` has returned; returns a function that makes the next pass one over that order."""
-        for name in ("num_shards", "index"):
-            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
-        return loading_order(self.sampler, inner_state(state))
 
     def _read_rounds(self, order: Order, start: int, part: slice) -> Keys:
         """Part of the order of this share, if the length of the order of all shares is not known.

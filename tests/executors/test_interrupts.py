@@ -423,6 +423,13 @@ def test_an_interrupted_close_can_be_repeated(any_way):
         loader.close()
 
 
+def start_or_alarm(loader):
+    try:
+        iter(loader)
+    except Alarm:
+        pass
+
+
 def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
     with SERIAL.loader(Samples(), 4, True) as loader, SERIAL.loader(Samples(), 4, True) as other:
         for _ in range(3):
@@ -431,10 +438,7 @@ def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
         expected = first_items(other)
         for signalled in at_every_point(3):
             with signalled:
-                try:
-                    iter(loader)
-                except Alarm:
-                    pass
+                start_or_alarm(loader)
             loader.load_state_dict(state)
             assert first_items(loader) == expected, signalled.where
 
@@ -444,10 +448,7 @@ def test_an_interrupted_start_counts_no_epoch_of_the_sampler():
     with SERIAL.loader(Samples(), 4, sampler=sampler) as loader:
         for signalled in at_every_point(3):
             with signalled:
-                try:
-                    iter(loader)
-                except Alarm:
-                    pass
+                start_or_alarm(loader)
             iterator = iter(loader)
             next(iterator)
             assert iterator.last.indices == sampler.order(iterator.epoch)[0:4].tolist(), signalled.where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +53,24 @@ class Cut:
         """How many batches of this rank follow an offset; None if it is not known."""
         if self.length is None:
             return None
-        keys = self.length - offset
-        if self.divides == "samples":
-            keys = (keys if self.share is None else self.share.count(keys)) + carried
-        batches = keys // (self.size or 1) if self.last_batch != "keep" else -(-keys // (self.size or 1))
-        return batches if self.divides == "samples" or self.share is None else self.share.count(batches)
+        share = (lambda count: count) if self.share is None else self.share.count
+        return batches_of(self.length - offset, carried, self.divides, self.size, self.last_batch, share)
+
+
+def batches_of(
+    keys: int, carried: int, divides: str, size: int | None, last_batch: str, share: Callable[[int], int]
+) -> int:
+    """How many batches of a rank the last keys of an order make.
+
+    Args:
+        keys: how many are left for all ranks.
+        carried: how many keys of its own the rank has besides.
+        divides, size, last_batch: see `Cut`.
+        share: how many of so many keys or batches belong to the rank.
+    """
+    own = share(keys) + carried if divides == "samples" else keys
+    batches = -(-own // (size or 1)) if last_batch == "keep" else own // (size or 1)
+    return batches if divides == "samples" else share(batches)
 
 
 def cut_of(batch_sampler: Any) -> Cut:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any, Final
 
 from ...describe import counted
 from ...errors import TooManyErrors
-from ...state import int_field
+from ...state import State, int_field
 from ...work.in_flight import InFlight
 from ...work.info import BadSample
 from ...work.task import Task
@@ -97,6 +97,6 @@ class ErrorCount:
         return {} if self.limit is None else {"errors": count + sum(map(len, settled))}
 
 
-def count_in(state: Mapping[str, Any]) -> int:
+def count_in(state: State) -> int:
     """The count in the fields of a position."""
     return int_field(state, "errors") if "errors" in state else 0

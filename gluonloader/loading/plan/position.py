@@ -21,7 +21,7 @@ Samplers are restored in one of three ways:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -43,12 +43,10 @@ from ...sampler.base import (
 from ...sampler.passes import BatchPass, Pass, length_of, skip, still
 from ...sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ...sampler.sharded import ShardedSampler, rank_of
-from ...state import MOST, check_same, field, has_state, int_field, ranges_field
+from ...state import MOST, State, check_same, field, has_state, int_field, ranges_field
 from .base import Start
 from .cut import Cut, cut_of
 from .errors import count_in
-
-State = Mapping[str, Any]
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 _OURS: Final = (OrderedSampler, ShardedSampler, BatchSampler)
@@ -342,7 +340,7 @@ def _carried(cut: Cut, state: State) -> list[Any]:
     return carried if fits and is_ours else []
 
 
-def _checked_carried(sampler: Any, state: Mapping[str, Any], size: int) -> list[Any]:
+def _checked_carried(sampler: Any, state: State, size: int) -> list[Any]:
     """Checks the field `carried` of a state; returns the indices.
 
     Args:

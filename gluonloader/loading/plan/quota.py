@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import bad_state
 from ...ranks import Ranks
-from ...state import ranges_field
+from ...state import State, ranges_field
 from ...work.task import Chunk
 from .shard_state import Shards, rest_of_leftovers
 
@@ -50,7 +50,7 @@ class Quota:
             self._whole = self._target(shards, _Left(shards, self.lengths, None), None)
         return self._whole
 
-    def stop(self, shards: Shards, state: Mapping[str, Any] | None) -> Stop:
+    def stop(self, shards: Shards, state: State | None) -> Stop:
         """Where this rank stops.
 
         Args:
@@ -68,7 +68,7 @@ class Quota:
             right = "so the ranks would deliver different numbers of batches; state the right lengths"
             raise ValueError(f"ranks: {what}, but its stated length is {stated:,}, {right}")
 
-    def _target(self, shards: Shards, own: _Left, state: Mapping[str, Any] | None) -> int:
+    def _target(self, shards: Shards, own: _Left, state: State | None) -> int:
         if self._ranks.gather is None:
             counts = [_Left(replace(shards, rank=rank), self.lengths, state).batches for rank in range(shards.ranks)]
         else:
@@ -99,7 +99,7 @@ def _before(shards: Shards, full: Mapping[int, int], number: int) -> int:
     return sum(min(count, len(range(shard, number, shards.num_shards))) for shard, count in full.items())
 
 
-def check_stop(quota: Quota | None, shards: Shards, state: Mapping[str, Any]) -> None:
+def check_stop(quota: Quota | None, shards: Shards, state: State) -> None:
     """Raises a ValueError if this rank cannot stop where a position says."""
     stop = state["stop"]
     if quota is None:
@@ -119,7 +119,7 @@ class _Left:
         batches: how many.
     """
 
-    def __init__(self, shards: Shards, lengths: Lengths, state: Mapping[str, Any] | None) -> None:
+    def __init__(self, shards: Shards, lengths: Lengths, state: State | None) -> None:
         self._shards = shards
         size, full = shards.batch_size, full_chunks(shards, lengths)
         samples = sum(lengths[shard] % size for shard in full)

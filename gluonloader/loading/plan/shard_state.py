@@ -11,7 +11,7 @@ from typing import Any
 from ...checks import LastBatch
 from ...errors import bad_state
 from ...frameworks import state_from_json
-from ...state import MOST, check_same, field, int_field, list_field, range_with, ranges_field
+from ...state import MOST, State, check_same, field, int_field, list_field, range_with, ranges_field
 from ...work.in_flight import InFlight
 from ...work.task import Chunk, Hint
 from .errors import count_in
@@ -126,7 +126,7 @@ class Leftover:
         return {**where, "start": self.start, "stop": self.stop}
 
 
-def load_leftover(first_chunk: Chunk, saved: Mapping[str, Any]) -> Leftover:
+def load_leftover(first_chunk: Chunk, saved: State) -> Leftover:
     hint = load_hint(saved["hint"])
     chunk = replace(first_chunk, epoch=saved["epoch"], shard=saved["shard"], number=saved["chunk"], hint=hint)
     return Leftover(chunk, saved["start"], saved["stop"], None)
@@ -137,7 +137,7 @@ def in_leftovers(ends: ShardEnds, batch: int) -> bool:
     return ends.all_known and batch >= ends.first_leftover_batch
 
 
-def rest_of_leftovers(shards: Shards, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rest_of_leftovers(shards: Shards, state: State) -> list[dict[str, Any]]:
     """Those parts of the leftovers of a position, whose shards are `shards`, that are not in a settled batch."""
     saved, ends = state["leftovers"], ShardEnds(shards, dict(state["ended"]))
     if not in_leftovers(ends, state["batch"]):
@@ -156,7 +156,7 @@ def rest_of_leftovers(shards: Shards, state: Mapping[str, Any]) -> list[dict[str
     return rest
 
 
-def carried_of(shards: Shards, state: Mapping[str, Any]) -> list[Leftover]:
+def carried_of(shards: Shards, state: State) -> list[Leftover]:
     """The leftovers that the epoch of a position took over from earlier epochs."""
     first_chunk = shards.first_chunk(state["epoch"], state["seed"], -1)
     saved = [saved for saved in state["leftovers"] if saved["epoch"] != state["epoch"]]
@@ -220,7 +220,7 @@ class Hints:
         return [{"shard": shard, "group": hint.group, "state": hint.state} for shard, hint in hints]
 
 
-def check(shards: Shards, state: Mapping[str, Any]) -> None:
+def check(shards: Shards, state: State) -> None:
     """Checks each field of a position.
 
     Raises:
@@ -263,7 +263,7 @@ def _check_shard(shards: Shards, saved: Any, path: str) -> int:
     return shard
 
 
-def _check_ended(shards: Shards, state: Mapping[str, Any]) -> dict[int, int]:
+def _check_ended(shards: Shards, state: State) -> dict[int, int]:
     """Returns the last chunks of shards by shard."""
     ended: dict[int, int] = {}
     for pair in list_field(state, "ended"):
@@ -278,7 +278,7 @@ def _check_ended(shards: Shards, state: Mapping[str, Any]) -> dict[int, int]:
     return ended
 
 
-def _check_leftovers(shards: Shards, state: Mapping[str, Any], ended: Mapping[int, int]) -> None:
+def _check_leftovers(shards: Shards, state: State, ended: Mapping[int, int]) -> None:
     size, epoch = shards.batch_size, state["epoch"]
     parts: list[tuple[LeftoverKey, int]] = []
     for saved in list_field(state, "leftovers"):

@@ -14,7 +14,7 @@ batches of chunks do not depend on the number of ranks. A quota ends the epoch e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
 from itertools import pairwise
@@ -22,7 +22,7 @@ from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
 from ...locks import Lock
-from ...state import ranges_field
+from ...state import State, ranges_field
 from ...work.in_flight import InFlight
 from ...work.streams import ShardBatch, ShardEnd
 from ...work.task import Chunk, Hint, Samples, Task
@@ -79,7 +79,7 @@ class ShardPlan:
         seed: int,
         iteration: int,
         carried: list[Leftover],
-        state: Mapping[str, Any] | None = None,
+        state: State | None = None,
         quota: Quota | None = None,
     ) -> None:
         self.epoch, self.outdated, self._ends_here = epoch, False, False
@@ -89,10 +89,10 @@ class ShardPlan:
         self._shards, self._seed, self._carried, self._quota = shards, seed, carried, quota
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
         self._first_sample = 0  # its hash; 0: unknown
-        self._restart: Mapping[str, Any] | None = None  # the state from which an interrupted `rewind` has to start
+        self._restart: State | None = None  # the state from which an interrupted `rewind` has to start
         self._start(state)
 
-    def _start(self, state: Mapping[str, Any] | None) -> None:
+    def _start(self, state: State | None) -> None:
         self.errors.rewind()
         self.in_flight.clear()
         self._ends = ShardEnds(self._shards, {})
@@ -118,11 +118,11 @@ class ShardPlan:
         self._phase = Phase.LEFTOVERS if all_ended else Phase.CHUNKS
         self._leftover_samples: list[Any] | None = None  # the samples of all leftovers, once all shards have ended
 
-    def _is_shared(self, state: Mapping[str, Any]) -> bool:
+    def _is_shared(self, state: State) -> bool:
         """Whether other ranks read parts of the same position."""
         return self._shards.ranks > 1 and "ranks" not in state
 
-    def _progress_of(self, state: Mapping[str, Any]) -> Progress:
+    def _progress_of(self, state: State) -> Progress:
         number, ahead = state["batch"], ranges_field(state, "ahead")
         if self._is_shared(state):
             # Chunks of other shards may be further than the ends of these, where the batches of leftovers are numbered.
