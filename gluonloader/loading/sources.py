@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ..errors import bad_argument
 from ..sampler.base import changes_of
-from ..sampler.users import UsersEpochs, epochs_of, set_epoch
+from ..sampler.users import UsersEpochs, epochs_of, set_epoch, snapshot, stateful_part
 from ..state import State, add_checksum
 from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
@@ -125,10 +125,10 @@ class IndexSource:
         Args:
             number: of the next epoch.
         """
-        stateful = position.stateful_part(self.sampler)
+        stateful = stateful_part(self.sampler)
         if self.history.first is None and stateful is not None:
             carried = list(getattr(self.sampler, "carried", ()))
-            known = carried, changes_of(self.sampler), epochs_of(self.sampler), position.snapshot(stateful)
+            known = carried, changes_of(self.sampler), epochs_of(self.sampler), snapshot(stateful)
             self.history.add(number, Started(Start(), number, *known))
         return self.history
 

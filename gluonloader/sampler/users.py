@@ -1,7 +1,8 @@
-"""A user's samplers: their epochs, and copies of them that draw an order again.
+"""A user's samplers: their epochs, their states, and copies of them that draw an order again.
 
 gluonloader's samplers count their epochs; a loader sets the epochs of a user's samplers. Their orders are not computed.
-To draw the order of an epoch again, a copy draws it, and has to draw the same order each time.
+To draw the order of an epoch again, a copy draws it, and has to draw the same order each time. A sampler with
+`state_dict` and `load_state_dict` continues from a state instead.
 
 NOTE [epochs of users' samplers]: a user's sampler with `set_epoch` yields the same order until its epoch is set. So the
 loader calls `set_epoch` with the number of the next epoch as soon as an epoch has ended, or when the next epoch starts
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from ..frameworks import state_from_json, state_to_json
 from ..indices import as_list
 from ..randomness import seed_restorable
 from ..state import has_state
@@ -110,6 +112,50 @@ def set_users_epochs(batch_sampler: Any, epochs: Sequence[int]) -> None:
     """Sets the epoch of each of the user's samplers; the outer ones first, since they may pass their epoch on."""
     for sampler, epoch in zip(_users_samplers(batch_sampler), epochs, strict=False):
         sampler.set_epoch(epoch)
+
+
+def stateful_part(batch_sampler: Any) -> Any:
+    """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has."""
+    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
+        if has_state(sampler):
+            return sampler
+    return None
+
+
+def snapshot(stateful: Any) -> Any:
+    """The state of a stateful sampler, as JSON."""
+    return state_to_json(type(stateful).__name__, stateful.state_dict())
+
+
+def restore(stateful: Any, saved: Any) -> None:
+    """Loads a `snapshot` into a stateful sampler."""
+    stateful.load_state_dict(state_from_json(saved))
+
+
+class Snapshots:
+    """The states of a stateful sampler before each batch that it has yielded ahead of delivery.
+
+    Args:
+        stateful: the sampler.
+    """
+
+    def __init__(self, stateful: Any) -> None:
+        self._stateful = stateful
+        self._states: dict[int, Any] = {}  # by the number of the batch
+
+    def take(self, number: int, position: int) -> Any:
+        """Saves the state before batch `number`, and returns it; drops states before `position`."""
+        state = snapshot(self._stateful)
+        self._states = {drawn: kept for drawn, kept in self._states.items() if drawn >= position} | {number: state}
+        return state
+
+    def before(self, number: int) -> Any:
+        """The state before a batch that was drawn, or the state now, before the next batch."""
+        return self._states[number] if number in self._states else snapshot(self._stateful)
+
+    def restore(self, number: int) -> None:
+        """Makes the sampler continue with this batch."""
+        restore(self._stateful, self.before(number))
 
 
 def users_copy(batch_sampler: Any, shared: Any) -> Any:

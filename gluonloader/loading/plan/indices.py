@@ -17,7 +17,7 @@ from ...interrupts import from_signal_handler
 from ...locks import Lock
 from ...sampler.base import changes_of
 from ...sampler.passes import BatchPass, as_keys
-from ...sampler.users import epochs_of
+from ...sampler.users import Snapshots, epochs_of, stateful_part
 from ...segments import PackedRow
 from ...work.in_flight import InFlight
 from ...work.task import Task
@@ -70,27 +70,25 @@ class IndexPlan:
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._batch_sampler = batch_sampler
         self._seed = position.seed_of_rank(seed, batch_sampler)
-        self._stateful = position.stateful_part(batch_sampler)
+        stateful = stateful_part(batch_sampler)
+        self._snapshots = None if stateful is None else Snapshots(stateful)
         self._pass = position.OrderPass(batch_sampler, start, order_epoch, carried)
         self._progress = Progress(start.number, start.ahead, self.in_flight)
         known = None if start.number - start.skip else list(getattr(batch_sampler, "carried", ()))
         about = known, changes_of(batch_sampler), epochs_of(batch_sampler)
         self.started = Started(start, self._pass.epoch, *about)
-        self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
         self._carries_over = True  # `carry_over` was not called yet
         self._drawing = False  # whether `_pass` is perhaps not at the number `upcoming`
 
     def next(self) -> Task:
         while not self._ends:
             number = self._progress.upcoming
-            if self._stateful is not None:
-                self._snapshots[number] = position.snapshot(self._stateful)
-                self._forget_snapshots()
+            saved = None if self._snapshots is None else self._snapshots.take(number, self._progress.position)
             self._drawing = True
             started = self.started
             is_first = number == started.number and started.drawn is None
             if is_first:
-                started.snapshot = self._snapshots.get(number)
+                started.snapshot = saved
             batches = self._pass.batches
             try:
                 if isinstance(batches, BatchPass):
@@ -121,10 +119,6 @@ class IndexPlan:
             batches.skip(settled)
             progress.upcoming += settled
             self._drawing = False
-
-    def _forget_snapshots(self) -> None:
-        position = self._progress.position
-        self._snapshots = {number: state for number, state in self._snapshots.items() if number >= position}
 
     def accept(self, task: Task, result: Any) -> Any:
         return result if self.errors.limit is None else self.errors.unwrap(task, result)
@@ -176,9 +170,8 @@ class IndexPlan:
         progress = self._progress.frozen()
         number = progress.position
         fields = {**progress.state(), **self.errors.state(progress.in_flight), **self._pass.state(number)}
-        if self._stateful is not None:
-            is_drawn = number in self._snapshots
-            fields["snapshot"] = self._snapshots[number] if is_drawn else position.snapshot(self._stateful)
+        if self._snapshots is not None:
+            fields["snapshot"] = self._snapshots.before(number)
         return fields
 
     def rewind(self) -> None:
@@ -210,9 +203,8 @@ class IndexPlan:
         Raises:
             TypeError: the sampler cannot do that.
         """
-        if self._stateful is not None:
-            is_drawn = number in self._snapshots
-            position.restore(self._stateful, self._snapshots[number] if is_drawn else position.snapshot(self._stateful))
+        if self._snapshots is not None:
+            self._snapshots.restore(number)
             self._pass.restart(number)
         else:
             self._pass.seek(number)

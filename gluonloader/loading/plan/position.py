@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...errors import bad_argument, bad_state, warn
-from ...frameworks import state_from_json, state_to_json
+from ...frameworks import state_from_json
 from ...randomness import batch_seed
 from ...sampler.base import (
     BatchSampler,
@@ -43,7 +43,8 @@ from ...sampler.base import (
 from ...sampler.passes import BatchPass, Pass, length_of, skip, still
 from ...sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ...sampler.sharded import ShardedSampler, rank_of
-from ...state import MOST, State, check_same, field, has_state, int_field, ranges_field
+from ...sampler.users import restore, snapshot, stateful_part
+from ...state import MOST, State, check_same, field, int_field, ranges_field
 from .base import Start
 from .cut import Cut, cut_of
 from .errors import count_in
@@ -385,24 +386,6 @@ def is_regular(batch_sampler: Any, state: State) -> bool:
     """Whether the batches before a position can have the size and the ranks of this batch sampler."""
     cut, carried = cut_of(batch_sampler), len(state["carried"])
     return bool(state["offset"] == cut.offset_after(state["batch"], 0, carried))
-
-
-def stateful_part(batch_sampler: Any) -> Any:
-    """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has."""
-    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
-        if has_state(sampler):
-            return sampler
-    return None
-
-
-def snapshot(stateful: Any) -> Any:
-    """The state of a stateful sampler, as JSON."""
-    return state_to_json(type(stateful).__name__, stateful.state_dict())
-
-
-def restore(stateful: Any, saved: Any) -> None:
-    """Loads a `snapshot` into a stateful sampler."""
-    stateful.load_state_dict(state_from_json(saved))
 
 
 def seed_of_rank(seed: int, batch_sampler: Any) -> int:
