@@ -9,6 +9,7 @@ same programs; `GLUONLOADER_PROGRAMS=20000` runs so many others.
 import json
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 from conftest import FORK, SERIAL, THREAD, examples, workers
@@ -146,7 +147,8 @@ class Positions(RuleBasedStateMachine):
     def kill(self):
         for loader in self.loaders:
             for pid in workers(loader)[:1]:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it was killed before, and is not replaced yet
+                    os.kill(pid, signal.SIGKILL)
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
