@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -248,3 +249,30 @@ def test_a_state_from_between_two_epochs_restores_the_generator_at_once(name):
     with pytest.warns(RuntimeWarning, match="has no epoch and no state"):
         loader.load_state_dict(state)
     assert [batch.tolist() for batch in loader] == second
+
+
+class LargeState:
+    """A sampler whose state has 1 MB."""
+
+    def __len__(self):
+        return 100
+
+    def __iter__(self):
+        return iter(range(100))
+
+    def state_dict(self):
+        return {"text": "x" * 1_000_000}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_the_states_of_delivered_batches_are_dropped():
+    loader = DataLoader(range(100), batch_size=2, sampler=LargeState())
+    tracemalloc.start()
+    try:
+        for _ in loader:
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 20e6  # there are 50 batches
+    finally:
+        tracemalloc.stop()

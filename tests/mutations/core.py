@@ -501,4 +501,22 @@ MUTATIONS = [
         "        has_new = start.number > 0 and (new_batch_size or not position.is_regular(batch_sampler, fields))\n",
         "        has_new = False\n",
     ),
+    Mutation(
+        "a position of a stateful sampler contains what it has drawn ahead",
+        "sampler/users.py",
+        "        return self._states[number] if number in self._states else snapshot(self._stateful)\n",
+        "        return snapshot(self._stateful)\n",
+    ),
+    Mutation(
+        "a position is loaded into a sampler that rearranges in another way",
+        "sampler/base.py",
+        "        for name in self._identifying:\n",
+        "        for name in ():\n",
+    ),
+    Mutation(
+        "states of batches that were delivered stay in memory",
+        "sampler/users.py",
+        "if drawn >= position} | {number: state}",
+        "} | {number: state}",
+    ),
 ]
