@@ -128,6 +128,8 @@ class Division:
     Attributes:
         batches: those of each rank.
         carried: what each rank carries over.
+        carried_in: what each rank has carried over into this epoch; it is in batch 0.
+        number: of the first batch that is left.
     """
 
     order: list
@@ -137,13 +139,14 @@ class Division:
     size: int | None  # None for a batch sampler
     last_batch: str
     carried_in: list = field(default_factory=list)
+    number: int = 0
 
     def __post_init__(self):
         keys = keys_of_ranks(self.order, self.start, self.count, self.policy)
         if self.size is None:
             self.batches, self.carried = keys, [[] for _ in keys]
             return
-        carried_in = self.carried_in or [[] for _ in keys]
+        carried_in = (self.carried_in if self.number == 0 else []) or [[] for _ in keys]
         made = [
             batches_of(own, self.size, self.last_batch, carried) for own, carried in zip(keys, carried_in, strict=True)
         ]
@@ -156,5 +159,5 @@ class Division:
     def after(self, steps):
         """The offset in the order from which other ranks continue after so many batches of each rank."""
         size = 1 if self.size is None else self.size
-        carried = len(self.carried_in[0]) if self.carried_in and steps else 0
+        carried = len(self.carried_in[0]) if self.carried_in and steps and self.number == 0 else 0
         return min(len(self.order), self.start + (steps * size - carried) * self.count)

@@ -88,7 +88,7 @@ class Positions(RuleBasedStateMachine):
         """Sets the model to a position where an epoch starts or goes on."""
         self.epoch, self.number, self.done = epoch, number, 0
         order = self.order_of(self.length, epoch)
-        self.division = Division(order, start, self.count, self.policy, self.size, self.last_batch, carried)
+        self.division = Division(order, start, self.count, self.policy, self.size, self.last_batch, carried, number)
         self.seen = [set() for _ in range(self.count)]
 
     def due(self, rank):
@@ -171,11 +171,16 @@ class Positions(RuleBasedStateMachine):
 
     @property
     def in_step(self):
-        """Whether all ranks have delivered the same first keys, and none has some of its own that are due."""
+        """Whether all ranks have delivered the same first keys, and none has some of its own that are due.
+
+        A rank that has finished an epoch does not know any more what it had carried over into that epoch.
+        """
+        if self.last_batch == "rollover" and self.epoch > 0 and self.some_have_finished:
+            return False
         short = any(len(own) < self.done for own in self.division.batches)
         in_order = self.in_order or self.done == 0  # what came out of order differs from run to run
         carried = {len(keys) for keys in self.division.carried_in}
-        return in_order and not short and (carried == {0} or (self.done > 0 and len(carried) == 1))
+        return in_order and not short and (carried == {0} or (self.number + self.done > 0 and len(carried) == 1))
 
     @precondition(lambda self: self.in_step and not self.left)
     @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES, alone=st.booleans())
@@ -187,13 +192,16 @@ class Positions(RuleBasedStateMachine):
         self.alone = alone and self.name != "stateful"
         start = self.division.after(self.done)
         number = self.number + self.done
+        # A single process still knows what it was started with, which the next epoch gets if this one is left.
+        kept = self.division.carried_in if self.count == count == 1 and self.size is not None else []
+        kept = kept if kept and len(kept[0]) < size else [[] for _ in range(count)]
         self.teardown()
         self.count, self.policy = count, policy
         self.size = None if self.size is None else size
         self.open()
         for loader in self.loaders:
             loader.load_state_dict(state, new_batch_size=not same)
-        self.at(self.epoch, start, number, [[] for _ in range(count)])
+        self.at(self.epoch, start, number, kept)
         self.loaded = True
         self.resized.add(self.epoch)
 

@@ -339,6 +339,16 @@ def test_ranks_that_have_loaded_a_state_and_delivered_nothing_since_then_can_be_
         assert sorted(before + after) == list(range(20))
 
 
+def test_with_rollover_a_rank_that_has_finished_a_later_epoch_is_not_merged():
+    ranks = loaders(3, "uneven", length=7, size=1, last_batch="rollover")
+    for loader in ranks:
+        list(loader)
+    for loader in ranks:  # the last two ranks have only two batches, and have finished
+        list(islice(loader, 2))
+    with pytest.raises(ValueError, match="rank 1 has finished epoch 1, .* save while no rank has finished"):
+        merge_states(loader.state_dict() for loader in ranks)
+
+
 def test_ranks_that_have_delivered_as_many_batches_from_different_places_are_not_merged():
     _, states = run(loaders(2, shuffle=True), 2)
     _, smaller = run(loaders(2, size=1, shuffle=True), 1)

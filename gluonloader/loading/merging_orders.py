@@ -60,13 +60,20 @@ def _check_fits(state: State, rank: int, first: State) -> None:
 
 
 def _has_finished(state: State, rank: int, first: State) -> bool:
-    """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not."""
+    """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not.
+
+    Raises:
+        ValueError: it has, but rank 0 cannot continue for it.
+    """
     saved, batches = field(first, "sampler"), 0
     if saved.get("length") is not None:  # without a length, a rank at the start of the next epoch has delivered all
         keys, ranks = int_field(saved, "length", path="sampler.") - int_field(first, "offset"), first["ranks"]
         kind = first["divides"], first["batch_size"], first["last_batch"]
         batches = batches_of(keys, 0, *kind, lambda count: len(range(rank, count, ranks)))
     is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
-    # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
-    is_known = first["last_batch"] != "rollover" or first["epoch"] == 0
-    return bool(is_at_start and is_known and first["batch"] and not batches)
+    has_finished = bool(is_at_start and first["batch"] and not batches)
+    if has_finished and first["last_batch"] == "rollover" and first["epoch"] > 0:
+        right = f"rank {rank} has finished epoch {first['epoch']}, so what it had carried over into it is not known "
+        right += "any more; with last_batch='rollover', save while no rank has finished, or after all ranks have"
+        raise bad_state("epoch", state["epoch"], right)
+    return has_finished
