@@ -37,14 +37,9 @@ CAUGHT_BY = Path(__file__).parent / "caught_by.json"  # the name of a mutation, 
 QUICK = "not slow and not spawn and not kill"
 EXECUTORS = ("tests/executors", "tests/test_live.py", "tests/test_loader.py", "tests/test_iterable.py")
 STATES = (
-    *(
-        "tests/test_resume.py",
-        "tests/test_loader_states.py",
-        "tests/test_user_states.py",
-        "tests/test_replay.py",
-        "tests/test_ranks.py",
-    ),
-    *("tests/test_ranks_of_orders.py", "tests/test_upcoming.py", "tests/test_position_machine.py"),
+    *("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_user_states.py", "tests/test_replay.py"),
+    *("tests/test_ranks.py", "tests/test_ranks_of_orders.py", "tests/test_upcoming.py"),
+    "tests/test_position_machine.py",
 )
 # The tests of each folder or file, the fastest first: those that have its name, and those of what relies on it.
 TESTS = {
