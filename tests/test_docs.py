@@ -205,6 +205,16 @@ def test_each_reference_to_a_note_names_its_place():
     assert wrong == []
 
 
+def test_pages_name_files_that_exist():
+    named = {
+        (page.name, path)
+        for page in PAGES
+        for path in re.findall(r"\b(?:benchmarks|examples|gluonloader|tests)/[\w/]+\.py\b", page.read_text())
+    }
+    assert len(named) > 10
+    assert [(page, path) for page, path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 def test_the_design_page_names_every_room():
     package = ROOT / "gluonloader"
     rooms = {f"{path.name}/" if path.is_dir() else path.name for path in package.iterdir() if path.name[0] != "_"}
