@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +15,8 @@ from typing import Any, Final
 from ...errors import MissingExtraError, WorkerStartError
 from ...locks import Lock
 
+_SHUTDOWN_S: Final = 5.0  # the longest that `ray.shutdown` is waited for; the program may also start Ray again
+_LOOK_S: Final = 0.01
 _lock: Final = Lock()
 _forked = False  # this process was forked from one that was connected to Ray
 
@@ -48,7 +51,6 @@ class RayConnection:
 
     Attributes:
         module: the package `ray`.
-        left: an actor has ended because the program is leaving Ray; may be set. A call would then end the program.
 
     Raises:
         WorkerStartError: this process was forked from one that uses Ray.
@@ -66,19 +68,26 @@ class RayConnection:
                 ray.init(address=os.environ.get("RAY_ADDRESS", "local"), logging_level="warning")
             self._address = _address_of(ray)
             self._node = weakref.ref(_node_of_ray(), lambda _: on_shutdown())  # Ray drops it when it is shut down
-        self._closed = self.left = False
+        self._closed = self._left = False
         self._errors = ray.exceptions
 
     def close(self) -> None:
         """The executor does not use Ray any more, which goes on."""
         self._closed = True
 
+    def leave(self) -> None:
+        """Waits until Ray is shut down, which another thread is doing: any use of Ray meanwhile may end the program."""
+        self._left = True
+        deadline = time.monotonic() + _SHUTDOWN_S
+        while self.module.is_initialized() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
     @property
     def error(self) -> WorkerStartError | None:
         """The error to raise if somebody has shut Ray down."""
         if self._closed:
             return None
-        if not self.left and self.module.is_initialized() and _address_of(self.module) == self._address:
+        if not self._left and self.module.is_initialized() and _address_of(self.module) == self._address:
             return None
         return WorkerStartError("Ray was shut down while a loader used it; close the loader before ray.shutdown()")
 

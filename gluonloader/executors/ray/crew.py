@@ -110,7 +110,7 @@ class RayCrew:
         del self.lanes[lane.bell.fileno()]
         attempts, reason = list(lane.attempts.values()), _reason(lane.death)
         if _OWNER_DIED in reason:  # `ray.shutdown` ends the actors before `ray.is_initialized` becomes false
-            self._ray.left = True
+            self._ray.leave()
         is_guiltless = lane.was_killed or self._ray.is_unreachable(lane.death) or "its node has died" in reason
         for attempt in attempts:
             if is_guiltless:
