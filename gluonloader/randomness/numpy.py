@@ -65,8 +65,14 @@ def restore(state: tuple[Any, Any, list[float]]) -> None:
         np.random.standard_normal()
         if memory.raw != before:  # none was stored, but now the second variate of a pair is
             np.random.standard_normal()
-    with generator.lock:
+    try:
+        with generator.lock:
+            memory.raw = saved
+    except BaseException:  # of a signal handler, which leaves NumPy's lock locked; see NOTE [locks] in locks.py
+        if getattr(generator.lock, "_is_owned", bool)():
+            generator.lock.release()
         memory.raw = saved
+        raise
 
 
 def _memory_of(twister: Any) -> Any:
