@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from _thread import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or sys.version_info[:2] != (3, 14):
     Lock = RLock
@@ -35,6 +35,12 @@ else:
                     self.release()
                 raise
             return True
+
+
+def release_held(lock: Any) -> None:
+    """Releases a lock of another library if this thread still holds it after its `with` block; see NOTE [locks]."""
+    if getattr(lock, "_recursion_count", int)():
+        lock.release()
 
 
 def join(thread: threading.Thread, seconds: float) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..locks import release_held
+
 # NumPy 1.24 has a function for it.
 _bit_generator: Final = getattr(np.random, "get_bit_generator", lambda: np.random.mtrand._rand._bit_generator)
 _Memory: Final = ctypes.c_char * (624 * 4 + 4)  # the key of a Mersenne Twister and the index of its next word
@@ -69,8 +71,7 @@ def restore(state: tuple[Any, Any, list[float]]) -> None:
         with generator.lock:
             memory.raw = saved
     except BaseException:  # of a signal handler, which leaves NumPy's lock locked; see NOTE [locks] in locks.py
-        if getattr(generator.lock, "_is_owned", bool)():
-            generator.lock.release()
+        release_held(generator.lock)
         memory.raw = saved
         raise
 
