@@ -5,10 +5,12 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from interrupting import Alarm, raise_alarm
 
 from gluonloader.locks import Lock
+from gluonloader.randomness import numpy as global_numpy
 
 INTERRUPTS = 1000
 
@@ -69,6 +71,24 @@ def test_no_interrupt_leaves_it_locked(elsewhere, use):
             with pytest.raises(Alarm):
                 use(lock, chance.uniform(2e-5, 2e-4))
             assert elsewhere(lock)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def save_and_restore(seconds):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    while True:
+        global_numpy.restore(global_numpy.save())
+
+
+def test_no_interrupt_leaves_the_lock_of_numpys_generator_locked(elsewhere):
+    chance, before = random.Random(0), signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        for _ in range(INTERRUPTS):
+            with pytest.raises(Alarm):
+                save_and_restore(chance.uniform(2e-5, 2e-4))
+            assert elsewhere(np.random.mtrand._rand._bit_generator.lock)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

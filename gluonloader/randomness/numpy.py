@@ -70,9 +70,8 @@ def restore(state: tuple[Any, Any, list[float]]) -> None:
     try:
         with generator.lock:
             memory.raw = saved
-    except BaseException:  # of a signal handler, which leaves NumPy's lock locked; see NOTE [locks] in locks.py
+    except BaseException:  # of a signal handler; see NOTE [locks] in locks.py
         release_held(generator.lock)
-        memory.raw = saved
         raise
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 from ...errors import MissingExtraError, WorkerStartError
 from ...locks import Lock
 
-_SHUTDOWN_S: Final = 5.0  # the longest that `ray.shutdown` is waited for; the program may also start Ray again
-_LOOK_S: Final = 0.01
+_SHUTDOWN_S: Final = 5.0  # the longest that the loader waits for the end of `ray.shutdown`
+_LOOK_S: Final = 0.01  # how often it looks meanwhile
 _lock: Final = Lock()
 _forked = False  # this process was forked from one that was connected to Ray
 
@@ -79,7 +79,7 @@ class RayConnection:
         """Waits until Ray is shut down, which another thread is doing: any use of Ray meanwhile may end the program."""
         self._left = True
         deadline = time.monotonic() + _SHUTDOWN_S
-        while self.module.is_initialized() and time.monotonic() < deadline:
+        while self._node() is not None and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
 
     @property
