@@ -14,13 +14,21 @@ import copy
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from .arguments.arguments import MOVED, TORCH_WORDS, choose_delivery, choose_options, choose_reading, warn_of_prefetch
-from .arguments.batching import Batching, choose_source
+from .arguments.arguments import (
+    MOVED,
+    TORCH_WORDS,
+    choose_delivery,
+    choose_options,
+    choose_reading,
+    most_errors,
+    warn_of_prefetch,
+)
+from .arguments.batching import Batching, check_dataset, choose_source
 from .batchify import default_batchify
 from .checks import ErrorAction, ExecutorName, LastBatch, check_attribute, check_flags, check_functions, check_int
 from .describe import arguments, call, describe, short_repr
@@ -29,12 +37,12 @@ from .iterator import LoaderIterator
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.workers import Workers, payloads_for
-from .options import OnError, Processes, Ray, Seed, Threads, action_of, as_on_error, as_seed
+from .options import OnError, Processes, Ray, Seed, Threads, as_on_error, as_seed
 from .randomness import checked_seed
 from .ranks import Ranks
 from .tree import Batch
 from .work.info import LoaderInfo, WorkerInfo
-from .work.task import Job, Reading
+from .work.task import Job
 
 if TYPE_CHECKING:
     from .statistics.stats import LoaderStats
@@ -162,22 +170,20 @@ class DataLoader(Generic[Batch]):
             from .arguments.sharing import share_workers, stand_in
 
             dataset = stand_in(dataset)
+        iterable = check_dataset(dataset, sized=batching.is_made_here)
+        if batchify_fn is None:
+            batchify_fn = only_sample if iterable and batch_size is None else default_batchify
+        reading = choose_reading(dataset, iterable, batching, concurrency, policy, seeds)
         payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
-        parts = dataset, default_batchify if batchify_fn is None else batchify_fn, worker_init_fn, options.num_workers
-        job = Job(*parts, used_seed)
-        if share is not None:
-            reading = Reading(concurrency, action_of(policy), reseed_generators=seeds.reseed_generators)
-            job = replace(job, payloads=payloads(used_seed), reading=reading)
+        parts = dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed
+        job = Job(*parts, iterable, payloads(used_seed), reading=reading)
+        if share is not None:  # a dataset that only the server has gets its length here
             options = share_workers(share, batching, options, is_seeded, job)
-        source = choose_source(dataset, batching, used_seed, is_seeded, options.num_workers)
+        source = choose_source(dataset, iterable, batching, used_seed, is_seeded, options.num_workers)
         warn_of_prefetch(options, dataset, batch_size, source)
-        iterable = source.sampler is None
-        if iterable:
-            yields_batches = batch_size is None and batchify_fn is None
-            job = replace(job, iterable=True, batchify_fn=only_sample if yields_batches else job.batchify_fn)
-        reading = choose_reading(dataset, batching, iterable, concurrency, policy, seeds)
-        workers = Workers(replace(job, reading=reading), options, payloads)
-        delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
+        errors = most_errors(dataset, policy)
+        delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id, errors)
+        workers = Workers(job, options, payloads)
         self.epochs = Epochs(source, workers, delivery, is_seeded, bool(auto_reload))
         workers.start(epoch=0)
         self.epochs.start_ahead()

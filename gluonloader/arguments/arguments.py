@@ -194,7 +194,7 @@ def _warn_of_fork(method: str) -> None:
 
 
 def choose_reading(
-    dataset: Any, batching: Batching, iterable: bool, concurrency: Any, policy: OnError | None, seed: Seed
+    dataset: Any, iterable: bool, batching: Batching, concurrency: Any, policy: OnError | None, seed: Seed
 ) -> Reading:
     """How samples are read; for the arguments see `DataLoader`, where `policy` is `on_error`."""
     action = action_of(policy)
@@ -202,18 +202,17 @@ def choose_reading(
     if iterable and concurrency > 1:
         right = "an iterable dataset yields one sample after the other; remove it, or pass a larger num_workers"
         raise bad_argument("concurrency", concurrency, right)
-    replace_from = 0
     if iterable and action == "replace":
         right = f"{class_name(dataset)} is an iterable dataset, which has no other sample to read; pass 'skip'"
         raise bad_argument("on_error", action, right)
-    if action == "replace" and batching.sampler is None and batching.batch_sampler is None:
-        replace_from = len(dataset)
-    limit = None if policy is None else _most_errors(dataset, policy)
-    return Reading(int(concurrency), action, limit, replace_from, bool(seed.reseed_generators))
+    replaces_from_all = action == "replace" and batching.is_made_here
+    return Reading(int(concurrency), action, replaces_from_all, bool(seed.reseed_generators))
 
 
-def _most_errors(dataset: Any, policy: OnError) -> int:
-    """How many samples of an epoch may raise an error."""
+def most_errors(dataset: Any, policy: OnError | None) -> int | None:
+    """How many samples of an epoch may raise an error; None without a policy."""
+    if policy is None:
+        return None
     if not isinstance(policy.limit, (float, np.floating)):
         return int(policy.limit)
     try:
@@ -225,12 +224,14 @@ def _most_errors(dataset: Any, policy: OnError) -> int:
     return max(1, int(policy.limit * samples)) if policy.limit else 0
 
 
-def choose_delivery(in_order: Any, timeout: Any, output: Any, pin_memory: Any, pin_device_id: Any) -> Delivery:
-    """How batches are delivered; for the arguments see `DataLoader`."""
+def choose_delivery(
+    in_order: Any, timeout: Any, output: Any, pin_memory: Any, pin_device_id: Any, max_errors: int | None = None
+) -> Delivery:
+    """How batches are delivered; for the arguments see `DataLoader` and `Delivery`."""
     check_flags(in_order=in_order)
     check_timeout(timeout)
     check_pins(pin_memory, pin_device_id, output)
-    return Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))
+    return Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id), max_errors)
 
 
 def choose_output(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:

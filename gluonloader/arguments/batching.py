@@ -45,11 +45,16 @@ class Batching:
     batch_sampler: Any
     ranks: Any
 
+    @property
+    def is_made_here(self) -> bool:
+        """Whether the loader makes the order, of all samples of the dataset."""
+        return self.sampler is None and self.batch_sampler is None
 
-def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool, num_workers: int) -> Source:
+
+def choose_source(
+    dataset: Any, iterable: bool, batching: Batching, seed: int, seed_given: bool, num_workers: int
+) -> Source:
     """The source of tasks: shards for an iterable dataset, indices for any other dataset."""
-    iterable = is_iterable(dataset)
-    _check_dataset(dataset, iterable, sized=batching.sampler is None and batching.batch_sampler is None)
     if iterable:
         ranks = Ranks(0, 1, "uneven") if batching.ranks is None else ranks_of(batching.ranks, "uneven")
         if batching.ranks is not None and not seed_given:
@@ -58,11 +63,10 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
         return ShardSource(shards, quota_of(dataset, shards, ranks))
     warn_of_columns("dataset", dataset)
     orders = {name: _as_sampler(name, getattr(batching, name)) for name in ("sampler", "batch_sampler")}
-    batching = replace(batching, **orders)
+    is_made_here, batching = batching.is_made_here, replace(batching, **orders)
     divided = None if batching.ranks is None else _ranks_of_order(dataset, batching, seed_given)
     batches = _batch_sampler(dataset, batching, seed, seed_given, divided)
     check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
-    is_made_here = batching.sampler is None and batching.batch_sampler is None
     comparison = None
     if divided is not None and divided.gather is not None and divided.count > 1:
         comparison = _comparison(dataset, batching, batches, divided, seed if seed_given else None)
@@ -170,12 +174,16 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
     return batches
 
 
-def _check_dataset(dataset: Any, iterable: bool, sized: bool) -> None:
-    """Checks that samples can be read; `sized` says that no sampler was passed, so the dataset needs a length."""
+def check_dataset(dataset: Any, sized: bool) -> bool:
+    """Checks that samples can be read, and returns whether the dataset is iterable.
+
+    Args:
+        sized: whether a dataset that is not iterable needs a length.
+    """
     if right := _cure(dataset, sized):
         raise ValueError(f"dataset: {type(dataset)}; {right}")
-    if iterable:
-        return
+    if is_iterable(dataset):
+        return True
     check_awaited(dataset)
     needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
     for name, method in needed if sized else needed[1:]:
@@ -183,6 +191,7 @@ def _check_dataset(dataset: Any, iterable: bool, sized: bool) -> None:
             what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
             right = f"pass an object that supports {method}, e.g. a list, or pass IterableDataset(iterable)"
             raise ValueError(f"dataset: {what}; {right}")
+    return False
 
 
 def _cure(dataset: Any, sized: bool) -> str:

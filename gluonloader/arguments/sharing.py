@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..dataset.iterable import is_iterable
 from ..describe import describe
 from ..errors import bad_argument
 from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
@@ -32,12 +31,9 @@ def share_workers(share: str, batching: Batching, options: Options, seed_given: 
     """The options of a loader whose ranks share workers.
 
     If the dataset is a function, this joins the server, which builds the dataset and tells its length.
-
-    Args:
-        job: the job, without the fields that depend on the length of the dataset.
     """
     dataset = job.dataset
-    _check(share, dataset, options)
+    _check(share, job, options)
     ranks = ranks_of(batching.ranks, "repeat")
     in_server = isinstance(dataset, DatasetInServer)
     facts = {
@@ -58,20 +54,17 @@ def share_workers(share: str, batching: Batching, options: Options, seed_given: 
     }
     meeting = Meeting(share, dataset, int(ranks.index), library_version(), facts, options.start_method)
     if in_server:
-        # A number above 0 stands for all samples of the dataset.
-        is_own = batching.sampler is None and batching.batch_sampler is None
-        reading = replace(job.reading, replace_from=int(is_own and job.reading.on_error == "replace"))
-        built = meeting.join_ahead(replace(job, reading=reading)).built
+        built = meeting.join_ahead(job).built
         assert built is not None  # the facts say that the dataset is a function
         dataset.set_length(built.length)
     return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 
-def _check(share: str, dataset: Any, options: Options) -> None:
+def _check(share: str, job: Job, options: Options) -> None:
     if options.executor == "serial":
         right = "num_workers=0 starts no workers; pass num_workers, the number of workers for all ranks together"
         raise bad_argument("share", share, right)
     if options.executor not in ("process", "auto"):
         raise bad_argument("share", share, f"executor={options.executor!r} has no worker processes; remove one of them")
-    if not is_iterable(dataset):
-        refuse_state("share", share, dataset)
+    if not job.iterable:
+        refuse_state("share", share, job.dataset)

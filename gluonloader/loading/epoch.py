@@ -26,6 +26,7 @@ class Delivery:
 
     Attributes:
         convert: to the arrays of `output`, and to pinned memory.
+        max_errors: how many samples of an epoch may raise an error; None unless samples may do so (`on_error`).
         draws_ahead: whether the indices of the next batch are drawn before a batch is delivered, so that the last batch
             ends the epoch. Otherwise they are drawn when they are needed.
     """
@@ -33,6 +34,7 @@ class Delivery:
     in_order: bool
     timeout: float | None
     convert: Callable[[Any], Any] | None
+    max_errors: int | None = None
     draws_ahead: bool = True
 
 

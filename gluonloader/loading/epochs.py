@@ -156,7 +156,7 @@ class Epochs:
             self._next.restore()
         self._next = replace(self._next, restore=keep_epochs(self.source.sampler))
         plan = self.source.plan(self._next.number, self.workers.job.seed, self._next.loaded)
-        plan.errors.limit = self.workers.job.reading.max_errors
+        plan.errors.limit = self.delivery.max_errors
         return plan
 
     @property

@@ -57,7 +57,7 @@ class Workers:
     """Starts workers in the process that needs them, and ends them when the loader is closed or deleted.
 
     Args:
-        job, options: what workers make, and how; the job may be without payloads.
+        job, options: what workers make, and how.
         payloads: computes the payloads of a job with another seed.
 
     Attributes:
@@ -70,8 +70,7 @@ class Workers:
     """
 
     def __init__(self, job: Job, options: Options, payloads: Payloads) -> None:
-        self.job = job if job.payloads else replace(job, payloads=payloads(job.seed))
-        self.options, self.closed = options, False
+        self.job, self.options, self.closed = job, options, False
         self.block_ended = False
         self.words: Callable[[str], str] = str
         self.tally = Tally()

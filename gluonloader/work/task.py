@@ -21,8 +21,7 @@ class Reading:
 
     concurrency: int = 1
     on_error: ErrorAction = "raise"
-    max_errors: int | None = None  # None unless samples may raise errors
-    replace_from: int = 0  # "replace" takes any of this many samples of the dataset; 0: only samples of the same batch
+    replaces_from_all: bool = False  # "replace" takes any sample of the dataset; otherwise only samples of the batch
     reseed_generators: bool = True
 
 

@@ -95,13 +95,13 @@ class Tolerance:
     n samples. Slot BULK stands for a bulk read after all its samples were read one by one.
 
     Attributes:
-        policy, replace_from: see `Reading`.
+        policy: see `on_error` of `Reading`.
         in_bulk: whether the dataset reads in bulk.
         reader: reads the samples; those that raise an error are a `Caught`.
     """
 
     def __init__(self, job: Job) -> None:
-        self._job, self.policy, self.replace_from = job, job.reading.on_error, job.reading.replace_from
+        self._job, self.policy = job, job.reading.on_error
         self.in_bulk, self._event_loop = hasattr(job.dataset, "__getitems__"), None
         if is_async(job.dataset):
             from .event_loop import EventLoop  # importing asyncio takes 50 ms
@@ -122,6 +122,12 @@ class Tolerance:
     def view(self, given_up: GivenUp) -> Reader:
         """Reads samples one by one, without those that are given up."""
         return reader_of(catching(self._job.dataset, given_up), self._job, True, self._event_loop)
+
+    def others(self, task: Task, row: int) -> Sequence[Any]:
+        """The indices from which "replace" draws another sample for a row."""
+        if self._job.reading.replaces_from_all:
+            return range(len(self._job.dataset))
+        return [index for other, index in enumerate(task.indices or []) if other != row]
 
     def read_one(self, index: Any) -> Any:
         dataset = catching(self._job.dataset)
@@ -199,7 +205,7 @@ class _TolerantRead:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
             raise failure from error
-        others = self._others(row)
+        others = self._tolerance.others(self._task, row)
         value = self._other(row, others)
         if type(value) is Caught:
             why = f"{TRIES} others also raised errors" if others else "the batch has only this one"
@@ -223,12 +229,6 @@ class _TolerantRead:
             if type(value) is not Caught:
                 break
         return value
-
-    def _others(self, row: int) -> Sequence[Any]:
-        """The indices from which "replace" draws another sample."""
-        if count := self._tolerance.replace_from:
-            return range(count)
-        return [index for other, index in enumerate(self._task.indices or []) if other != row]
 
 
 def _decided(policy: Callable[[Exception, Any], Any], error: Exception, sample: Any, name: str) -> Any:

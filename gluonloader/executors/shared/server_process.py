@@ -131,9 +131,7 @@ def _build(job: Job) -> tuple[Job, Built | None]:
     if not isinstance(job.dataset, DatasetInServer):
         return job, None
     dataset = job.dataset.build()
-    built = Built(len(dataset), fingerprint(dataset))
-    reading = replace(job.reading, replace_from=built.length if job.reading.replace_from else 0)
-    return replace(job, dataset=dataset, reading=reading), built
+    return replace(job, dataset=dataset), Built(len(dataset), fingerprint(dataset))
 
 
 def _tell_of(error: BaseException, listener: socket.socket, connections: Iterable[socket.socket]) -> None:
