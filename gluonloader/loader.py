@@ -1,6 +1,6 @@
 """`DataLoader`: builds the parts that do the work from its arguments.
 
-    source of tasks     loading/sources.py    a batch sampler, or the shards of an iterable dataset
+    source of tasks     loading/index_source.py    the batches of a batch sampler; shard_source.py: shards
     workers             loading/workers.py    which executor makes the batches: serial, thread or process
     delivery            loading/epoch.py      in which order, with which timeout, as arrays of which framework
     epochs              loading/epochs.py     starts an epoch with these three parts; saves and loads positions
@@ -28,14 +28,13 @@ from .arguments.arguments import (
     most_errors,
     warn_of_prefetch,
 )
-from .arguments.batching import Batching, check_dataset, choose_source
-from .batchify import default_batchify
+from .arguments.batching import Batching, check_dataset, choose_batches
+from .batchify import default_batchify, only_sample
 from .checks import ErrorAction, ExecutorName, LastBatch, check_attribute, check_flags, check_functions, check_int
 from .describe import arguments, call, describe, short_repr
 from .errors import explain_arguments
 from .iterator import LoaderIterator
 from .loading.epochs import Epochs
-from .loading.plan import only_sample
 from .loading.workers import Workers, payloads_for
 from .options import OnError, Processes, Ray, Seed, Threads, as_on_error, as_seed
 from .randomness import checked_seed
@@ -45,6 +44,8 @@ from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
 
 if TYPE_CHECKING:
+    from .loading.index_source import IndexSource
+    from .loading.shard_source import ShardSource
     from .statistics.stats import LoaderStats
     from .statistics.trace import Trace
 
@@ -179,7 +180,13 @@ class DataLoader(Generic[Batch]):
         job = Job(*parts, iterable, payloads(used_seed), reading=reading)
         if share is not None:  # a dataset that only the server has gets its length here
             options = share_workers(share, batching, options, is_seeded, job)
-        source = choose_source(dataset, iterable, batching, used_seed, is_seeded, options.num_workers)
+        source: IndexSource | ShardSource
+        if iterable:
+            from .arguments.shards import choose_shards
+
+            source = choose_shards(dataset, batching, is_seeded, options.num_workers)
+        else:
+            source = choose_batches(dataset, batching, used_seed, is_seeded)
         warn_of_prefetch(options, dataset, batch_size, source)
         errors = most_errors(dataset, policy)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id, errors)

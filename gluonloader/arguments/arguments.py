@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -31,11 +31,14 @@ from ..errors import bad_argument, warn
 from ..limits import available_cores
 from ..loading.choice import Options
 from ..loading.epoch import Delivery
-from ..loading.sources import Source
 from ..options import OnError, Processes, Ray, Seed, Threads, action_of
 from ..units import size
 from ..work.task import Reading
 from .batching import Batching
+
+if TYPE_CHECKING:
+    from ..loading.index_source import IndexSource
+    from ..loading.shard_source import ShardSource
 
 # For `explain_arguments`: arguments of torch's loader, and what to pass instead.
 TORCH_WORDS: Final = {
@@ -73,7 +76,7 @@ def check_pins(pin_memory: object, pin_device_id: object, output: object) -> Non
         raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; remove pin_memory")
 
 
-def warn_of_prefetch(options: Options, dataset: Any, batch_size: Any, source: Source) -> None:
+def warn_of_prefetch(options: Options, dataset: Any, batch_size: Any, source: IndexSource | ShardSource) -> None:
     """Warns if workers may make very many batches ahead."""
     prefetch, workers = options.prefetch or 0, options.num_workers
     if prefetch <= max(_MUCH_AHEAD, _MUCH_AHEAD_OF_WORKER * workers) or not workers:

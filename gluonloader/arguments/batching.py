@@ -1,4 +1,5 @@
-"""Checks the arguments of `DataLoader` that decide which samples make which batch, and chooses the source of tasks.
+"""Checks the arguments of `DataLoader` that decide which samples make which batch; for an iterable dataset, see also
+shards.py.
 
 Every check raises a ValueError that names the argument, its value and what to pass instead.
 """
@@ -9,20 +10,17 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-from ..checks import LastBatch, check_indices, check_int, check_last_batch, cure_of
+from ..checks import LastBatch, check_indices, cure_of
 from ..dataset.arrays import warn_of_columns
 from ..dataset.base import check_awaited
 from ..dataset.bulk import check_no_mask
-from ..dataset.iterable import asked, check_iterable, check_split, is_iterable, varying_steps
-from ..describe import class_name
+from ..dataset.iterable import is_iterable
 from ..errors import bad_argument, warn
 from ..loading.among_ranks import Comparison, dividing_argument, part_of_rank, ranks_of, refuse_unseeded
-from ..loading.lengths import quota_of
-from ..loading.plan import Shards
+from ..loading.index_source import IndexSource
 from ..loading.random_order import check_random_order
-from ..loading.sources import IndexSource, ShardSource, Source
 from ..ranks import Ranks
 from ..sampler.base import BatchSampler, OrderedSampler
 from ..sampler.ordered import SequentialSampler
@@ -30,8 +28,6 @@ from ..sampler.passes import length_of
 from ..sampler.saved import chain_of
 from ..sampler.sharded import ShardedSampler
 from ..sampler.shuffled import RandomSampler
-
-_SHUFFLE_BUFFER: Final = 1000  # samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +47,8 @@ class Batching:
         return self.sampler is None and self.batch_sampler is None
 
 
-def choose_source(
-    dataset: Any, iterable: bool, batching: Batching, seed: int, seed_given: bool, num_workers: int
-) -> Source:
-    """The source of tasks: shards for an iterable dataset, indices for any other dataset."""
-    if iterable:
-        ranks = Ranks(0, 1, "uneven") if batching.ranks is None else ranks_of(batching.ranks, "uneven")
-        if batching.ranks is not None and not seed_given:
-            refuse_unseeded(batching.ranks)
-        shards = _shards(dataset, batching, ranks, num_workers)
-        return ShardSource(shards, quota_of(dataset, shards, ranks))
+def choose_batches(dataset: Any, batching: Batching, seed: int, seed_given: bool) -> IndexSource:
+    """The source of tasks of a dataset that is not iterable."""
     warn_of_columns("dataset", dataset)
     orders = {name: _as_sampler(name, getattr(batching, name)) for name in ("sampler", "batch_sampler")}
     is_made_here, batching = batching.is_made_here, replace(batching, **orders)
@@ -102,40 +90,6 @@ def _comparison(dataset: Any, batching: Batching, batches: Any, ranks: Ranks, se
     name = next((name for name in ("sampler", "batch_sampler") if getattr(batching, name) is not None), "dataset")
     facts = {f"len({name})": length_of(share.sampler), "batch_size": batching.batch_size, "seed": seed}
     return Comparison(ranks, share.sampler, dataset, facts)
-
-
-def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) -> Shards:
-    check_iterable(dataset)
-    for name in ("sampler", "batch_sampler"):
-        if (value := getattr(batching, name)) is not None:
-            right = f"{class_name(dataset)} is an iterable dataset, which sets the order itself; remove {name}"
-            if batching.ranks is not None and (sampler := dividing_argument(batching.sampler, batching.batch_sampler)):
-                right = f"ranks and {sampler} both divide the samples among the ranks; remove one of them: "
-                right += f"remove {name}, since {class_name(dataset)} sets the order itself"
-            raise bad_argument(name, value, right)
-    size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
-    least, given = ranks.count, asked(dataset, "num_shards")
-    shards = least * max(1, num_workers) if given is None else given
-    if shards < least:
-        raise bad_argument("num_shards", given, f"each of the {least} ranks needs a shard; pass at least {least}")
-    check_split(dataset, shards, batching.ranks is not None)
-    if given is None and (steps := varying_steps(dataset, shards)):
-        _warn_of_steps(sorted(steps), shards, least)
-    buffer = asked(dataset, "shuffle_buffer") or _SHUFFLE_BUFFER if batching.shuffle else 0
-    last_batch = "keep" if batching.last_batch is None else check_last_batch(batching.last_batch)
-    return Shards(shards, size, last_batch, buffer, num_workers, ranks.index, ranks.count)
-
-
-def _warn_of_steps(steps: list[str], shards: int, ranks: int) -> None:
-    """Warns that other numbers of workers would yield other samples."""
-    who = f"{' and '.join(steps)} of Hugging Face {'apply' if len(steps) > 1 else 'applies'}"
-    each = "worker of each rank" if ranks > 1 else "worker"
-    whole = "" if ranks > 1 else "num_shards=1 for the samples that the dataset itself yields, or "
-    warn(
-        f"{who} to each shard separately, so the samples depend on the number of shards, which is one for each {each} "
-        f"by default (here {shards}); pass {whole}num_shards={shards} to get these samples with any number of workers: "
-        f"IterableDataset(dataset, num_shards={shards})"
-    )
 
 
 def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool, ranks: Ranks | None) -> Any:

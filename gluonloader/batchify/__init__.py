@@ -10,6 +10,7 @@ from .default import holds_large_array as holds_large_array
 from .functions import Append, AsList, Dict, Group, List, NamedTuple, Pad, Stack, Tuple
 from .functions import Split as Split
 from .functions import on_field as on_field
+from .functions import only_sample as only_sample
 from .gathered import Gathered as Gathered
 
 __all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "default_batchify"]

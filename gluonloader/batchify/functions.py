@@ -357,6 +357,12 @@ class Split:
         return call(self, str(self._slices), *arguments(batchify_fn=fn, even_split=self._even and None))
 
 
+def only_sample(samples: Sequence[Any]) -> Any:
+    """Returns the only sample; the batchify function of an iterable dataset that yields whole batches."""
+    (batch,) = samples
+    return batch
+
+
 def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0) -> Any:
     """Runs `fn` on a field of the samples from `first_row` on; its `BatchifyError` names the complete path and row."""
     try:

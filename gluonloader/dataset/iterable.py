@@ -15,6 +15,7 @@ from .opening import (
     NewestIterators,
     at_epoch,
     check_shards,
+    has_epoch_or_state,
     has_shard,
     iterate,
     make_shard,
@@ -402,3 +403,14 @@ def _check_repeatable(name: str, source: Any) -> None:
     if hasattr(source, "__next__") and not callable(getattr(source, "reset", None)):
         right = "it can be iterated only once; pass a function that makes a new iterator: IterableDataset(make)"
         raise bad_argument(name, source, right)
+
+
+def seeded_parts(dataset: Any) -> tuple[Any, ...]:
+    """The parts of an iterable dataset whose generators are seeded for each chunk; see NOTE [held generators].
+
+    A source with `set_epoch` or `load_state_dict`, such as Hugging Face's, seeds or restores its generators itself.
+    """
+    source, steps = unwrap(dataset)
+    if inside := getattr(source, "_inside", ()):
+        return (*chain.from_iterable(map(seeded_parts, inside)), *steps)
+    return steps if has_epoch_or_state(source) else (source, *steps)

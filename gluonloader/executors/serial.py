@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakSet
 
 from ..errors import LoaderClosed, WorkerStartError, text_of
@@ -12,10 +12,12 @@ from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import PreservedGenerators, seed_restorable
 from ..work.core_wait import close_statistics
 from ..work.maker import BatchMaker
-from ..work.streams import Streams
 from ..work.task import Job, Task
 from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Window
+
+if TYPE_CHECKING:
+    from ..work.streams import Streams
 
 
 class SerialExecutor:

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from multiprocessing.pool import Pool, ThreadPool
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, forget_variables, text_of
 from ..interrupts import Uninterrupted
@@ -30,12 +30,14 @@ from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import Draws, set_current_seed
 from ..work.maker import BatchMaker, Maker
 from ..work.reading import side_by_side
-from ..work.streams import Streams
 from ..work.task import Chunk, Job, Task, as_exception
 from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Submission, Window
 from .ended import Iterations
 from .pool_context import PoolContext, release
+
+if TYPE_CHECKING:
+    from ..work.streams import Streams
 
 _CLOSED: Final = "the loader was closed while this thread waited for a batch"
 _LOOK_S: Final = 0.5  # a thread that waits for a batch checks this often whether the loader was closed

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..declared import identities
 from ..describe import class_name, counted, describe
@@ -21,8 +21,11 @@ from ..state import State, add_checksum, check_same, field, has_state, hash_of, 
 from .epoch import Delivery, Epoch
 from .lengths import LengthCheck
 from .plan import IndexPlan, Plan
-from .sources import Source
 from .workers import Workers
+
+if TYPE_CHECKING:
+    from .index_source import IndexSource
+    from .shard_source import ShardSource
 
 _MOST_PARTS: Final = 16  # of a dataset, that a state describes one by one
 
@@ -71,7 +74,12 @@ class Epochs:
     """
 
     def __init__(
-        self, source: Source, workers: Workers, delivery: Delivery, seed_given: bool, auto_reload: bool
+        self,
+        source: IndexSource | ShardSource,
+        workers: Workers,
+        delivery: Delivery,
+        seed_given: bool,
+        auto_reload: bool,
     ) -> None:
         self.workers, self.auto_reload = workers, auto_reload
         self.source, self.delivery, self.seed_given = source, delivery, seed_given
@@ -169,7 +177,7 @@ class Epochs:
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self.source.finish(epoch.plan)
-        self._lengths.at_end(self.workers.job.dataset, epoch.plan)
+        self._lengths.at_end(self.workers.job.dataset, epoch.plan.samples_read)
         with self.lock:
             try:
                 self._move_samplers()

@@ -14,8 +14,8 @@ from ..indices import as_list
 from ..sampler.base import BatchSampler, changes_of, copy_of, epoch_of, is_computed, iterate, order_of
 from ..sampler.passes import BatchPass, as_keys
 from ..sampler.users import repeats, restore, set_epoch, stateful_part, users_copy
+from .index_source import IndexSource
 from .plan import IndexPlan, Start
-from .sources import IndexSource
 
 _AGAIN = "make a new loader with new samplers, as they were before that epoch, and call the method there"
 

@@ -19,8 +19,9 @@ from ..statistics.tally import Tally
 from ..work.maker import BatchMaker
 from ..work.task import Job
 from .epoch import Delivered, Delivery, Epoch
-from .plan import NOTHING, Leftover
-from .sources import ShardSource
+from .plan import NOTHING
+from .plan.shard_state import Leftover
+from .shard_source import ShardSource
 
 _Result = tuple[Any, Delivered] | Exception  # a batch, or its error
 

@@ -32,10 +32,11 @@ from ..work.task import Task
 from ..work.tolerance import Tolerated
 from . import reading_again
 from .epochs import Epochs
+from .index_source import IndexSource
 from .known_order import KnownOrder
 from .plan import IndexPlan, Start, position
 from .plan.cut import cut_of
-from .sources import IndexSource, ShardSource
+from .shard_source import ShardSource
 
 
 def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..checks import LastBatch
 from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
-from ..loading.sources import IndexSource
+from ..loading.index_source import IndexSource
 from ..tree import Batch
 from .gluon import dataloader as _gluon
 from .gluon import mx, to_ndarray

@@ -14,9 +14,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..batchify import Gathered
+from ..dataset.iterable import seeded_parts
 from ..dataset.opening import NewestIterators
 from ..declared import draws
 from ..errors import BatchifyError
@@ -35,10 +36,12 @@ from ..randomness import (
 from .caught import NO_PRECAUTIONS, Precautions
 from .info import RunningAs, WorkerInfo
 from .reading import reader_of, side_by_side
-from .streams import ShardBatch, ShardEnd, Streams, seeded_parts
 from .task import Chunk, Job, OnRow, Samples, Task, located, with_index
 from .tolerance import Tolerance, Tolerated, part
 from .usage import Resources, Timer, Usage, thread_resources
+
+if TYPE_CHECKING:
+    from .streams import ShardBatch, ShardEnd, Streams
 
 _log = logging.getLogger("gluonloader")
 
@@ -147,6 +150,8 @@ class BatchMaker(Maker):
 
     def new_streams(self) -> Streams:
         """Streams over an iterable dataset. Whoever reads them keeps them, and drops them when nobody reads them."""
+        from .streams import Streams
+
         return Streams(self._job.dataset, self._job.reading.on_error, self._newest)
 
     def start(self, epoch: int) -> None:
@@ -188,8 +193,8 @@ class BatchMaker(Maker):
         read = streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
         self.timer.note_read()
         if len(read.samples) < chunk.size:
-            return ShardEnd(read.samples, read.first)
-        return ShardBatch(self.batchify(task, read.samples), read.hint, read.first)
+            return read.as_end()
+        return read.with_batch(self.batchify(task, read.samples))
 
     def read(self, task: Task, keys: Keys, precautions: Precautions) -> Sequence[Any] | Gathered:
         """The samples of a map-style dataset."""

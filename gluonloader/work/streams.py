@@ -23,33 +23,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
 from ..checks import ErrorAction
 from ..dataset.iterable import Transform, split_steps, unwrap
-from ..dataset.opening import NewestIterators, drop_unused_iterators, has_epoch_or_state
+from ..dataset.opening import NewestIterators, drop_unused_iterators
 from ..describe import class_name
 from ..randomness import batch_seed
 from .open_shard import OpenShard
 from .task import Chunk, Hint, OnRow, located
-from .tolerance import tolerant_steps
+from .tolerant_steps import tolerant_steps
 
 _STREAMS_PER_SHARD: Final = 2  # for the epoch, and for another iteration that was abandoned or runs at the same time
 _CHUNKS_PER_STREAM: Final = 2  # chunks that stay in memory: if a batch does not fit in its slab, it is made again
 
 Seed = Callable[[int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkSamples:
-    """The samples that a worker has read for a chunk."""
-
-    samples: list[Any]  # fewer than the chunk's `size` if the shard has ended
-    hint: Hint | None  # where to read the next chunk from; None if the dataset has no state
-    first: int  # a hash of the first sample of the whole source; 0 if it is not needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +59,19 @@ class ShardEnd:
     first: int = 0
 
 
-def seeded_parts(dataset: Any) -> tuple[Any, ...]:
-    """The parts of an iterable dataset whose generators are seeded for each chunk; see NOTE [held generators].
+@dataclass(frozen=True, slots=True)
+class ChunkSamples:
+    """The samples that a worker has read for a chunk."""
 
-    A source with `set_epoch` or `load_state_dict`, such as Hugging Face's, seeds or restores its generators itself.
-    """
-    source, steps = unwrap(dataset)
-    if inside := getattr(source, "_inside", ()):
-        return (*chain.from_iterable(map(seeded_parts, inside)), *steps)
-    return steps if has_epoch_or_state(source) else (source, *steps)
+    samples: list[Any]  # fewer than the chunk's `size` if the shard has ended
+    hint: Hint | None  # where to read the next chunk from; None if the dataset has no state
+    first: int  # a hash of the first sample of the whole source; 0 if it is not needed
+
+    def with_batch(self, batch: Any) -> ShardBatch:
+        return ShardBatch(batch, self.hint, self.first)
+
+    def as_end(self) -> ShardEnd:
+        return ShardEnd(self.samples, self.first)
 
 
 class Streams:

@@ -8,18 +8,16 @@ A `Bad` takes the row of its sample until the batch is made. So no row, no chunk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..batchify import Gathered
-from ..checks import ErrorAction
-from ..dataset.iterable import Filter, Step, Transform
 from ..declared import is_async
 from ..errors import add_note, forget_variables, notes_of, text_of
 from ..indices import Keys
 from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
-from .caught import BULK, NO_ROW, Caught, GivenUp, Precautions, catching, tolerable
+from .caught import BULK, NO_ROW, Caught, GivenUp, Precautions, catching
 from .info import BadSample
 from .reading import Reader, reader_of
 from .task import Job, Task, located
@@ -200,7 +198,7 @@ class _TolerantRead:
         error, task, policy = caught.error, self._task, self._tolerance.policy
         try:
             if callable(policy):
-                return _decided(policy, error, caught.index, task.sample(row))
+                return decided(policy, error, caught.index, task.sample(row))
         except BaseException as failure:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
@@ -231,52 +229,10 @@ class _TolerantRead:
         return value
 
 
-def _decided(policy: Callable[[Exception, Any], Any], error: Exception, sample: Any, name: str) -> Any:
+def decided(policy: Callable[[Exception, Any], Any], error: Exception, sample: Any, name: str) -> Any:
     """What the user's function returns for a sample."""
     value = policy(error, sample)
     if value is None:
         right = "return gluonloader.SKIP to leave the sample out, or a value that takes its place"
         raise TypeError(f"on_error returned None for {name}, which raised {describe_error(error)}; {right}") from error
     return value
-
-
-class TolerantStep:
-    """A step of an iterable dataset; a sample that raises an error in it becomes a `Bad`, as the policy says.
-
-    Later steps do not apply to a `Bad`.
-    """
-
-    def __init__(self, step: Transform | Filter, policy: ErrorAction) -> None:
-        self._step, self._policy = step, policy
-
-    def __call__(self, sample: Any) -> Any:
-        """The sample after the step; `_DROPPED` if the step is a filter that drops it."""
-        if type(sample) is Bad:
-            return sample
-        try:
-            if isinstance(self._step, Transform):
-                return self._step(sample)
-            return sample if self._step.fn(sample) else _DROPPED
-        except (Exception, SystemExit) as error:
-            tolerated = tolerable(error, type(self._step).__name__.lower())
-        policy, text = self._policy, describe_error(tolerated)
-        try:
-            return Bad(text, _decided(policy, tolerated, sample, "a sample") if callable(policy) else SKIP)
-        finally:
-            del tolerated  # or this frame, to which the traceback refers, would keep the sample; see `forget_variables`
-
-    def over(self, samples: Iterator[Any]) -> Iterator[Any]:
-        return filter(_is_kept, map(self, samples))
-
-
-_DROPPED: Final = object()
-
-
-def _is_kept(sample: Any) -> bool:
-    return sample is not _DROPPED
-
-
-def tolerant_steps(steps: Iterable[Step], policy: ErrorAction) -> list[Any]:
-    """The same steps; with a policy other than "raise", steps that call user code tolerate errors."""
-    calls_user = (Transform, Filter) if policy != "raise" else ()
-    return [TolerantStep(step, policy) if isinstance(step, calls_user) else step for step in steps]

@@ -497,7 +497,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the batches before a position with another batch size are named as if they had this one",
-        "loading/sources.py",
+        "loading/index_source.py",
         "        has_new = start.number > 0 and (new_batch_size or not position.is_regular(batch_sampler, fields))\n",
         "        has_new = False\n",
     ),

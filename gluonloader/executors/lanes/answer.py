@@ -6,7 +6,7 @@ task, in the slab --> BatchMaker.make, into the slab --> reduce --> Reply: where
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import SharedMemoryError
 from ...memory import set_allocator
@@ -15,10 +15,12 @@ from ...memory.reduce import reduce
 from ...memory.slab import HEADER, REPORT_BYTES, ROW, SINCE, Head, Slab
 from ...work.caught import NO_PRECAUTIONS, Precautions
 from ...work.maker import Maker
-from ...work.streams import Streams
 from ...work.task import OnRow
 from .messages import Reply, Request, Status, decode_task
 from .remote import encode_error, shorten_error
+
+if TYPE_CHECKING:
+    from ...work.streams import Streams
 
 _ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
 

@@ -6,11 +6,13 @@ import errno
 import socket
 from array import array
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...memory.slab import Slab
-from ...work.streams import Streams
 from ..lanes.messages import Reply, Request, RequestReader
+
+if TYPE_CHECKING:
+    from ...work.streams import Streams
 
 _RECORDS_BYTES: Final = 4096
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)

@@ -19,14 +19,13 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ... import frameworks
 from ...memory.slab import SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker, Maker
-from ...work.streams import Streams
 from ...work.task import Job
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
@@ -37,6 +36,9 @@ from .lane_end import LaneClosed, LaneEnd
 from .main_script import explain_missing, import_main
 from .mapped_job import MappedJob, read_job
 from .rank_lanes import RankLanes
+
+if TYPE_CHECKING:
+    from ...work.streams import Streams
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from os import getpid
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,14 @@ from ...memory.slab import HEADER, ROW, SINCE, Slab, anonymous_file, reserve
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker, Maker
-from ...work.streams import Streams
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
 from ..lanes.messages import Reply, Request, Status
 from ..lanes.remote import encode_error
 from .stored_job import fetch_job
+
+if TYPE_CHECKING:
+    from ...work.streams import Streams
 
 WATCH: Final = "watch"  # the group of threads for all calls but `make`
 

@@ -3,5 +3,3 @@
 from .base import Plan, Start
 from .errors import NOTHING
 from .indices import IndexPlan, Started
-from .shard_state import Leftover, Shards
-from .shards import ShardPlan, only_sample

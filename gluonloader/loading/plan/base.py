@@ -52,6 +52,10 @@ class Plan(Protocol):
     def position(self) -> int:
         """The number of batches before the current position; it may be read without the lock."""
 
+    @property
+    def samples_read(self) -> int | None:
+        """The number of samples of an iterable dataset that were read before the current position; otherwise None."""
+
     def next(self) -> Task | None:
         """Adds the next task to `in_flight`; None until other batches are settled; StopIteration at the end."""
 

@@ -160,6 +160,10 @@ class IndexPlan:
     def position(self) -> int:
         return self._progress.position
 
+    @property
+    def samples_read(self) -> None:
+        return None
+
     def carry_over(self) -> None:
         """Moves the indices that are left over to the next epoch (rollover). A second call does nothing."""
         if self._carries_over:

@@ -14,7 +14,7 @@ batches of chunks do not depend on the number of ranks. A quota ends the epoch e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from enum import Enum
 from itertools import pairwise
@@ -182,7 +182,6 @@ class ShardPlan:
 
     @property
     def samples_read(self) -> int:
-        """The number of samples that workers have read in this epoch before the current position."""
         own = sum(leftover.stop - leftover.start for leftover in self._leftovers.values() if self._is_own(leftover))
         return self._ends.full_chunks(self._progress.position) * self._shards.batch_size + own
 
@@ -345,9 +344,3 @@ def _read_again(leftover: Leftover, result: ShardBatch | ShardEnd) -> list[Any]:
 
 def _by_chunk(leftovers: Iterable[Leftover]) -> dict[LeftoverKey, Leftover]:
     return {leftover.key: leftover for leftover in leftovers}
-
-
-def only_sample(samples: Sequence[Any]) -> Any:
-    """Returns the only sample; the batchify function of an iterable dataset that yields whole batches."""
-    (batch,) = samples
-    return batch

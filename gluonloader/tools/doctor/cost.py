@@ -15,7 +15,7 @@ import numpy as np
 
 from ...comparing import Items, items_of
 from ...loader import DataLoader
-from ...loading.sources import IndexSource
+from ...loading.index_source import IndexSource
 from ...memory.buffers import BatchMemory, BufferPool
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import Draws, set_current_seed

@@ -1,18 +1,16 @@
-"""Where the tasks of a loader's epochs come from: a batch sampler, or the shards of an iterable dataset."""
+"""The source of tasks for a map-style dataset: the batches of indices of a batch sampler."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import bad_argument
 from ..sampler.base import changes_of
 from ..sampler.users import UsersEpochs, epochs_of, set_epoch, snapshot, stateful_part
 from ..state import State, add_checksum
 from .among_ranks import Comparison
-from .lengths import length_if_known, lengths_of
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, position, shard_state
-from .plan.quota import Quota, check_stop
+from .lengths import length_if_known
+from .plan import IndexPlan, Plan, Start, Started, position
 
 T = TypeVar("T")
 
@@ -188,69 +186,3 @@ class IndexSource:
         """Moves the samples that a finished epoch carries over to the next epoch. A second call changes nothing."""
         if isinstance(plan, IndexPlan) and plan.finished and not plan.outdated:
             plan.carry_over()
-
-
-class ShardSource:
-    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
-
-    sampler = fixed_length = None
-    draws_late = False
-
-    def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
-        self.shards, self._quota = shards, quota
-        self._carried: list[Leftover] = []
-        self._iteration = 0
-
-    def length(self, dataset: Any) -> int | None:
-        return length_if_known(dataset)
-
-    def batches(self, dataset: Any, copied_length: int | None) -> int:
-        if self._quota is not None:
-            return self._quota.batches(self.shards)
-        shards = self.shards
-        if shards.ranks == 1:
-            own = len(dataset) if copied_length is None else copied_length
-        else:
-            own = sum(lengths_of(dataset, shards, shards.owned).values())
-        return shards.batches(own + sum(leftover.stop - leftover.start for leftover in self._carried))
-
-    def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
-        self._iteration += 1
-        return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded, self._quota)
-
-    def other_plan(self, epoch: int, seed: int, carried: list[Leftover]) -> ShardPlan:
-        """A plan that is no epoch of the loader, for workers that the loader does not use."""
-        return ShardPlan(self.shards, epoch, seed, -1, carried, None, self._quota)
-
-    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        return self.other_plan(epoch, seed, self._carried).state()
-
-    def fit(self, fields: State, new_batch_size: bool) -> State:
-        if new_batch_size:
-            right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
-            raise bad_argument("new_batch_size", new_batch_size, right)
-        shard_state.check(self.shards, fields)
-        if "stop" in fields:
-            check_stop(self._quota, self.shards, fields)
-        return fields
-
-    def load(self, fields: State, load_rest: Callable[[], T], new_batch_size: bool) -> T:
-        result = load_rest()
-        self._carried = shard_state.carried_of(self.shards, fields)
-        return result
-
-    def set_epoch(self, number: int, loaded: bool = False) -> bool:
-        return False
-
-    def leave_epochs(self) -> None:
-        pass
-
-    def move_on(self, number: int) -> None:
-        pass
-
-    def finish(self, plan: Plan) -> None:
-        if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
-            self._carried = plan.carried_over
-
-
-Source = IndexSource | ShardSource

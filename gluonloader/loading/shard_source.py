@@ -1,0 +1,127 @@
+"""The source of tasks for an iterable dataset: the chunks of its shards, and how many batches each rank delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from ..checks import check_int
+from ..dataset.iterable import Filter, length_of, makes_shards, unwrap
+from ..dataset.opening import part_of
+from ..describe import class_name
+from ..errors import bad_argument
+from ..ranks import Ranks
+from ..state import State
+from .lengths import length_if_known
+from .plan import Plan, shard_state
+from .plan.quota import Quota, check_stop
+from .plan.shard_state import Leftover, Shards
+from .plan.shards import ShardPlan
+
+T = TypeVar("T")
+
+
+class ShardSource:
+    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
+
+    sampler = fixed_length = None
+    draws_late = False
+
+    def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
+        self.shards, self._quota = shards, quota
+        self._carried: list[Leftover] = []
+        self._iteration = 0
+
+    def length(self, dataset: Any) -> int | None:
+        return length_if_known(dataset)
+
+    def batches(self, dataset: Any, copied_length: int | None) -> int:
+        if self._quota is not None:
+            return self._quota.batches(self.shards)
+        shards = self.shards
+        if shards.ranks == 1:
+            own = len(dataset) if copied_length is None else copied_length
+        else:
+            own = sum(lengths_of(dataset, shards, shards.owned).values())
+        return shards.batches(own + sum(leftover.stop - leftover.start for leftover in self._carried))
+
+    def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
+        self._iteration += 1
+        return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded, self._quota)
+
+    def other_plan(self, epoch: int, seed: int, carried: list[Leftover]) -> ShardPlan:
+        """A plan that is no epoch of the loader, for workers that the loader does not use."""
+        return ShardPlan(self.shards, epoch, seed, -1, carried, None, self._quota)
+
+    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
+        return self.other_plan(epoch, seed, self._carried).state()
+
+    def fit(self, fields: State, new_batch_size: bool) -> State:
+        if new_batch_size:
+            right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
+            raise bad_argument("new_batch_size", new_batch_size, right)
+        shard_state.check(self.shards, fields)
+        if "stop" in fields:
+            check_stop(self._quota, self.shards, fields)
+        return fields
+
+    def load(self, fields: State, load_rest: Callable[[], T], new_batch_size: bool) -> T:
+        result = load_rest()
+        self._carried = shard_state.carried_of(self.shards, fields)
+        return result
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        return False
+
+    def leave_epochs(self) -> None:
+        pass
+
+    def move_on(self, number: int) -> None:
+        pass
+
+    def finish(self, plan: Plan) -> None:
+        if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
+            self._carried = plan.carried_over
+
+
+def quota_of(dataset: Any, shards: Shards, ranks: Ranks) -> Quota | None:
+    """The quota of this rank; None if each rank delivers its own samples.
+
+    Raises:
+        ValueError: the policy needs lengths, and they are not known.
+    """
+    if ranks.policy == "uneven" or ranks.count == 1:
+        return None
+    if shards.last_batch == "rollover":
+        right = "with last_batch='rollover' the samples of an epoch depend on earlier ones; pass 'keep' or 'discard'"
+        raise bad_argument("policy", ranks.policy, right)
+    if ranks.shard_lengths is not None:
+        return Quota(ranks, _stated(ranks.shard_lengths, shards))
+    needed = shards.owned if ranks.gather else range(shards.num_shards)
+    try:
+        return Quota(ranks, lengths_of(dataset, shards, needed))
+    except TypeError:
+        right = (
+            f"it needs the length of each shard, and {class_name(dataset)} does not say it; pass "
+            'Ranks(..., shard_lengths=[...]), define __len__, or pass policy="uneven"'
+        )
+        raise bad_argument("policy", ranks.policy, right) from None
+
+
+def _stated(lengths: Sequence[int], shards: Shards) -> dict[int, int]:
+    if len(lengths) != shards.num_shards:
+        right = f"there are num_shards={shards.num_shards} shards; pass one length for each"
+        raise bad_argument("shard_lengths", lengths, right)
+    return {shard: check_int("shard_lengths", length) for shard, length in enumerate(lengths)}
+
+
+def lengths_of(dataset: Any, shards: Shards, needed: Iterable[int]) -> dict[int, int]:
+    """The length of each shard; TypeError if it is not known."""
+    source, steps = unwrap(dataset)
+    if any(isinstance(step, Filter) for step in steps):
+        raise TypeError("a filter drops an unknown number of samples")
+    if makes_shards(source, steps):
+        parts = {shard: part_of(source, shards.num_shards, shard) for shard in needed}
+        return {shard: len(range(part.start, len(part.dataset), part.stride)) for shard, part in parts.items()}
+    total = length_of(source, steps)
+    return {shard: len(range(shard, total, shards.num_shards)) for shard in needed}
