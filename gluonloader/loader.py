@@ -179,7 +179,7 @@ class DataLoader(Generic[Batch]):
         parts = dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed
         job = Job(*parts, iterable, payloads(used_seed), reading=reading)
         if share is not None:  # a dataset that only the server has gets its length here
-            options = share_workers(share, batching, options, is_seeded, job)
+            options = share_workers(share, batching, options, is_seeded, job, timeout)
         source: IndexSource | ShardSource
         if iterable:
             from .arguments.shards import choose_shards

@@ -1,8 +1,10 @@
 """Ranks that share workers: each is a forked child, and tells what it has read."""
 
 import contextlib
+import errno
 import multiprocessing
 import os
+import socket
 import traceback
 from itertools import count
 
@@ -62,6 +64,25 @@ def loader_of(rank, number, name, dataset, **arguments):
     ranks = gl.Ranks(rank, number, share=name)
     options = {"batch_size": 4, "num_workers": 2, "seed": 1, "timeout": 60, "ranks": ranks}
     return gl.DataLoader(dataset, **{**options, **arguments})
+
+
+@contextlib.contextmanager
+def full_queue(address):
+    """Within the block, a socket has this name that accepts no connection, and takes no other one into its queue."""
+    with contextlib.ExitStack() as sockets:
+
+        def new():
+            return sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+
+        listener = new()
+        listener.bind(address)
+        listener.listen(0)
+        while True:
+            one = new()
+            one.setblocking(False)
+            if one.connect_ex(address) == errno.EAGAIN:
+                break
+        yield listener
 
 
 def lists(loader):

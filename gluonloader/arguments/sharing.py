@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..checks import check_timeout
 from ..describe import describe
 from ..errors import bad_argument
 from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
@@ -27,11 +28,14 @@ def stand_in(dataset: Any) -> Any:
     return DatasetInServer(dataset) if is_function else dataset
 
 
-def share_workers(share: str, batching: Batching, options: Options, seed_given: bool, job: Job) -> Options:
+def share_workers(
+    share: str, batching: Batching, options: Options, seed_given: bool, job: Job, timeout: float | None
+) -> Options:
     """The options of a loader whose ranks share workers.
 
     If the dataset is a function, this joins the server, which builds the dataset and tells its length.
     """
+    check_timeout(timeout)
     dataset = job.dataset
     _check(share, job, options)
     ranks = ranks_of(batching.ranks, "repeat")
@@ -52,7 +56,7 @@ def share_workers(share: str, batching: Batching, options: Options, seed_given: 
         "Python": platform.python_version(),
         CONTENT: fingerprints(dataset=dataset.function if in_server else dataset, batchify_fn=job.batchify_fn),
     }
-    meeting = Meeting(share, dataset, int(ranks.index), library_version(), facts, options.start_method)
+    meeting = Meeting(share, dataset, int(ranks.index), library_version(), facts, options.start_method, timeout)
     if in_server:
         built = meeting.join_ahead(job).built
         assert built is not None  # the facts say that the dataset is a function

@@ -393,7 +393,7 @@ def attach(
     Args:
         name: the name of the server.
         output, timeout, pin_memory: as for `DataLoader`.
-        wait: how many seconds to wait for the server to start.
+        wait: how many seconds to wait until the server runs and answers. A server that runs has at least 1 s to answer.
 
     Returns:
         A `ServedLoader`. Iterate over it as over a loader; close it when you are done, since others may wait for it.

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed
 from ..executors.lanes.ends import close_end, is_ready, shut_down
-from ..executors.lanes.named_sockets import OtherUser, connect
+from ..executors.lanes.named_sockets import NoRoom, OtherUser, connect
 from ..interrupts import Uninterrupted
 from ..memory.loans import BatchBytes
 from .mapping import Mappings
@@ -49,6 +49,8 @@ _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
 _ANSWER_S: Final = 30.0  # how long the answer of a server may take
 _FACTS_S: Final = 1.0  # the same for the text of a timeout
 _SILENT: Final = "it is suspended, or its dataset holds the GIL"  # why a server may not answer
+_LEAST_S: Final = 1.0  # the least that a server which runs gets to answer
+_OTHER: Final = "choose another name for serve and attach"
 _LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
 
 
@@ -285,8 +287,8 @@ def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome
     """A connection to the server; waits for the server to start."""
     deadline = time.monotonic() + wait
     while True:
-        connection = _connect(name)
-        welcome = None if connection is None else _welcomed(name, connection, hello)
+        connection = _connect(name, deadline)
+        welcome = None if connection is None else _welcomed(name, connection, hello, deadline)
         if connection is not None and welcome is not None:
             return connection, welcome
         if time.monotonic() > deadline:
@@ -296,12 +298,12 @@ def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome
         time.sleep(_LOOK_S)
 
 
-def _welcomed(name: str, connection: socket.socket, hello: Hello) -> Welcome | None:
+def _welcomed(name: str, connection: socket.socket, hello: Hello, deadline: float) -> Welcome | None:
     """The answer of the server; None, and the connection is closed, if the server ends just now."""
     answer = None
     try:
         with suppress(BrokenPipeError, ConnectionResetError):
-            answer = _answer(connection, hello)
+            answer = _answer(connection, hello, deadline)
     finally:
         if not isinstance(answer, Welcome):
             close_end(connection)
@@ -310,10 +312,10 @@ def _welcomed(name: str, connection: socket.socket, hello: Hello) -> Welcome | N
     return answer
 
 
-def _answer(connection: socket.socket, hello: Hello) -> Welcome | Refused | None:
+def _answer(connection: socket.socket, hello: Hello, deadline: float) -> Welcome | Refused | None:
     connection.send(encode(hello))
-    if not is_ready(connection, select.POLLIN, _ANSWER_S):
-        return Refused(f"no answer came within {_ANSWER_S:g} s; {_SILENT}")
+    if not is_ready(connection, select.POLLIN, max(_LEAST_S, deadline - time.monotonic())):
+        return Refused(f"it does not answer; {_SILENT}; to wait for longer, pass wait=... to attach")
     data = connection.recv(MESSAGE_BYTES)
     return decode_answer(data) if data else None
 
@@ -322,9 +324,11 @@ def _refused(text: str) -> ConnectionRefusedError:
     return ConnectionRefusedError(errno.ECONNREFUSED, text)
 
 
-def _connect(name: str) -> socket.socket | None:
+def _connect(name: str, deadline: float) -> socket.socket | None:
     """A connection to the server of this name; None if there is none."""
     try:
-        return connect(address_of(name))
-    except OtherUser:  # another user has taken the address
-        return None
+        return connect(address_of(name), max(_LEAST_S, deadline - time.monotonic()))
+    except OtherUser as error:
+        raise _refused(f"the server {name!r}: a process of another user ({error}) has this name; {_OTHER}") from None
+    except NoRoom:
+        raise _refused(f"the server {name!r}: the process with this name accepts no consumers; {_OTHER}") from None

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..errors import bad_argument, shortened
 from ..executors.lanes.ends import close_end
-from ..executors.lanes.named_sockets import RETRY_S, Listener, listen, peer
+from ..executors.lanes.named_sockets import RETRY_S, Listener, NoRoom, OtherUser, connect, listen, peer
 from ..executors.shared.messages import library_version
 from .distribution import Distribution, Item
 from .messages import (
@@ -246,9 +246,22 @@ def _stop_using(item: Item | None) -> None:
         item.content.slab.inherited = True
 
 
+def _owner(address: str) -> str:
+    """Says who has an address."""
+    try:
+        connection = connect(address, 0)
+    except OtherUser as error:
+        return f"a process of another user ({error}) has it"
+    except NoRoom:
+        return "a process that accepts no connection has it"
+    if connection is not None:
+        close_end(connection)
+    return "a server of this name runs already; end it"
+
+
 def _listen(name: str) -> socket.socket:
     listener = listen(address_of(name), _QUEUE)
     if listener is None:
-        raise bad_argument("name", name, "a server of this name runs already; end it or choose another name")
+        raise bad_argument("name", name, f"{_owner(address_of(name))}; choose another name")
     listener.setblocking(False)
     return listener

@@ -20,7 +20,7 @@ from conftest import crew, descriptors, eventually, in_child, is_running, worker
 from inherited import KINDS, Sharing
 from open_streams import Finally, Notes
 from samples import Numbered, Shards
-from sharing import Rank, lists, loader_of, new_name, nothing_left, over_ranks
+from sharing import Rank, full_queue, lists, loader_of, new_name, nothing_left, over_ranks
 from started import first_time
 
 import gluonloader as gl
@@ -723,6 +723,16 @@ def test_a_name_that_another_user_has_taken_is_an_error():
             os.waitpid(child, 0)
             os.close(read)
             os.close(write)
+
+
+def test_a_name_whose_owner_accepts_nobody_is_an_error():
+    """Its queue is full, and a connection that blocks would wait for ever."""
+    with loader_of(0, 1, new_name(), Numbered(8), timeout=1) as loader:
+        loader.epochs.workers.stop()
+        assert eventually(lambda: cannot_connect(address(loader)))
+        with full_queue(address(loader)):
+            with pytest.raises(gl.errors.WorkerStartError, match="does not answer: it is stopped, .*pass another name"):
+                iter(loader)
 
 
 def cannot_connect(where):

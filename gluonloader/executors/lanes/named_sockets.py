@@ -15,7 +15,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,8 +26,15 @@ T = TypeVar("T")
 RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there were too many open files
 
 
+_PAUSE_S: Final = 0.01  # between two tries to connect
+
+
 class OtherUser(Exception):
     """A process of another user has the name; the argument is the number of this user."""
+
+
+class NoRoom(Exception):
+    """A process has the name, but accepts no connection: it is stopped, or does not know what it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +52,40 @@ def peer(connection: socket.socket) -> Peer:
     return Peer(pid, uid)
 
 
-def connect(address: str) -> socket.socket | None:
+def connect(address: str, seconds: float) -> socket.socket | None:
     """A connection to the process that listens, as a non-blocking socket; None if there is no such process.
+
+    Args:
+        seconds: how long to wait while as many connections as it allows have not been accepted.
 
     Raises:
         OtherUser: it belongs to another user.
+        NoRoom: it accepts no connection.
     """
     with no_fork:
         connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    uid = None
+    connected = False
     try:
-        connection.settimeout(None)  # the program may have set another default
-        with suppress(ConnectionRefusedError):
-            connection.connect(address)
-            uid = peer(connection).uid
-        connection.setblocking(False)
+        connection.setblocking(False)  # otherwise `connect` would wait for ever if the queue of the listener is full
+        connected = _connect(connection, address, time.monotonic() + seconds)
     finally:
-        if uid != os.geteuid():
+        if not connected:
             close_end(connection)
-    if uid not in (None, os.geteuid()):
+    return connection if connected else None
+
+
+def _connect(connection: socket.socket, address: str, deadline: float) -> bool:
+    while (error := connection.connect_ex(address)) == errno.EAGAIN:
+        if time.monotonic() > deadline:
+            raise NoRoom
+        time.sleep(_PAUSE_S)
+    if error == errno.ECONNREFUSED:
+        return False
+    if error:
+        raise OSError(error, os.strerror(error))
+    if (uid := peer(connection).uid) != os.geteuid():
         raise OtherUser(uid)
-    return None if uid is None else connection
+    return True
 
 
 def listen(address: str, queue: int) -> socket.socket | None:

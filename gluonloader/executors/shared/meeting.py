@@ -32,7 +32,7 @@ from ...locks import Lock
 from ...work.task import Job
 from ..lanes.ends import close_end, is_ready
 from ..lanes.messages import Request, Verb
-from ..lanes.named_sockets import OtherUser, connect, listen
+from ..lanes.named_sockets import NoRoom, OtherUser, connect, listen
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
@@ -54,6 +54,10 @@ _QUEUE: Final = 1024  # ranks that wait for the server
 _ENDING_S: Final = 5.0  # how long the server may take to end its workers when the last rank leaves
 
 _EXAMPLE: Final = "e.g. share='node:validation'"
+_SILENT: Final = (
+    "share: another process has taken the name of this loader, and does not answer: it is stopped, or it is no loader; "
+    f"end it, or pass another name, {_EXAMPLE}"
+)
 
 _open: weakref.WeakValueDictionary[str, Meeting] = weakref.WeakValueDictionary()  # those of open loaders, by name
 _made: Final[Counter[str]] = Counter()  # how many loaders of each name this process has made
@@ -79,6 +83,7 @@ class Meeting:
         version: of the library.
         facts: the arguments that have to be the same on all ranks.
         start_method: how the server starts; its workers are forked from it.
+        timeout: how many seconds to wait for a process that has the name and does not answer; None for the default.
 
     Raises:
         ValueError: sharing is not possible here, or the name is in use.
@@ -87,7 +92,16 @@ class Meeting:
     _name = ""  # until the constructor has checked everything
     _joined: Joined | None = None  # before it is needed
 
-    def __init__(self, name: str, dataset: Any, rank: int, version: str, facts: Facts, start_method: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        dataset: Any,
+        rank: int,
+        version: str,
+        facts: Facts,
+        start_method: str,
+        timeout: float | None = None,
+    ) -> None:
         _check_system(name)
         other = _open.get(name)
         if other is not None and other._dataset is not dataset:
@@ -95,7 +109,7 @@ class Meeting:
             raise bad_argument("share", name, right)
         self._dataset: Any = dataset
         self._name, self._rank, self._version, self._start_method = name, rank, version, start_method
-        self._facts = facts
+        self._facts, self._looking_s = facts, _LOOKING_S if timeout is None else min(timeout, _LOOKING_S)
         self._made_by = os.getpid()
         meeting = [os.geteuid(), os.readlink("/proc/self/ns/pid"), _program(), name, _made[name]]
         self._address = "\0gluonloader-" + hashlib.sha256(json.dumps(meeting).encode()).hexdigest()[:32]
@@ -147,16 +161,16 @@ class Meeting:
 
     def _join(self, job: Job, is_closed: Callable[[], bool]) -> Joined:
         failed, since = 0, time.monotonic()
-        while failed < _FAILED_STARTS and time.monotonic() - since < _LOOKING_S:
+        while failed < _FAILED_STARTS and time.monotonic() - since < self._looking_s:
             reap()
-            connection, starter, pickled = _connect(self.address), None, None
+            connection, starter, pickled = self._connect(), None, None
             try:
                 if connection is None:
                     pickled = self._pickled(job)
                     with Uninterrupted():
                         starter = self._start(job, pickled)
                     failed += starter is not None
-                    connection = _connect(self.address)
+                    connection = self._connect()
                 welcome = None if connection is None else self._enter(connection, is_closed)
             finally:
                 if starter is not None:
@@ -171,8 +185,23 @@ class Meeting:
             f"share: the process that starts the workers has ended {failed} times while it started; probable cause: "
             "the main script or the dataset ends it; remove share to see why"
             if failed
-            else "share: another process has taken the name of this loader, and does not answer; pass another name"
+            else _SILENT
         )
+
+    def _connect(self) -> socket.socket | None:
+        """A connection to the server; None if there is no server.
+
+        Raises:
+            ValueError: the name belongs to another user.
+            WorkerStartError: the process that has the name accepts no connections.
+        """
+        try:
+            return connect(self.address, self._looking_s)
+        except OtherUser as error:
+            what = f"share: a process of another user ({error}) uses the name of this loader"
+            raise ValueError(f"{what}; pass another name, {_EXAMPLE}") from None
+        except NoRoom:
+            raise WorkerStartError(_SILENT) from None
 
     def _pickled(self, job: Job) -> MappedJob | None:
         """The job for a server that does not inherit it."""
@@ -247,19 +276,6 @@ def start_error(broken: Broken) -> WorkerStartError:
     """The error of a server that cannot start, or whose workers cannot."""
     error = decode_error(broken.data)
     return error if isinstance(error, WorkerStartError) else cannot_start(broken.who, error)
-
-
-def _connect(address: str) -> socket.socket | None:
-    """A connection to the server; None if there is no server.
-
-    Raises:
-        ValueError: the name belongs to another user.
-    """
-    try:
-        return connect(address)
-    except OtherUser as error:
-        what = f"share: a process of another user ({error}) uses the name of this loader"
-        raise ValueError(f"{what}; pass another name") from None
 
 
 def _send_start(starter: socket.socket, listener: socket.socket, pickled: MappedJob | None) -> None:

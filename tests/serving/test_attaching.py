@@ -1,0 +1,63 @@
+"""How a program finds a server, and what it hears if the process with that name is no server, or is stopped."""
+
+import os
+import signal
+import socket
+
+import pytest
+from conftest import in_child
+from served import Served, new_server_name
+from sharing import full_queue
+
+import gluonloader as gl
+from gluonloader.serving.messages import address_of
+
+pytestmark = pytest.mark.numpy_only
+
+
+def test_a_name_whose_owner_accepts_nobody_is_an_error():
+    """Its queue is full, and a connection that blocks would wait for ever."""
+    name = new_server_name()
+    with full_queue(address_of(name)):
+        with pytest.raises(ConnectionRefusedError, match=f"'{name}': the process with this name accepts no consumers"):
+            gl.attach(name, wait=0.2)
+
+
+def test_a_name_whose_owner_says_nothing_is_an_error():
+    name = new_server_name()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(address_of(name))
+        silent.listen()
+        with pytest.raises(ConnectionRefusedError, match="does not answer; .*pass wait="):
+            gl.attach(name, wait=0.2)
+
+
+def test_a_server_that_is_stopped_is_an_error_and_answers_afterwards():
+    name = new_server_name()
+    with Served(lambda: gl.DataLoader(range(4), 2), name) as server:
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectionRefusedError, match="does not answer; it is suspended"):
+                gl.attach(name, wait=0.2)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        with gl.attach(name) as loader:
+            assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_name_of_another_user_is_an_error_that_says_so():
+    name = new_server_name()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
+        taken.bind(address_of(name))
+
+        def listen():
+            os.setuid(12345)
+            taken.listen()  # the system keeps the user who does this
+            return "listens"
+
+        assert in_child(listen) == "listens"
+        with pytest.raises(ConnectionRefusedError, match=r"a process of another user \(12345\) has this name; choose"):
+            gl.attach(name, wait=0.2)
+        with pytest.raises(ValueError, match=f"name='{name}': a process of another user"):
+            gl.serve(gl.DataLoader(range(4), 2), name)
