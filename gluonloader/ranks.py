@@ -23,6 +23,14 @@ _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
+# The variables with which each of these identifies one of its programs; MPICH has none.
+_OF_PROGRAM: Final = (
+    ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    ("PMIX_NAMESPACE",),
+    (),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+)
+_OF_TORCH: Final = ("MASTER_ADDR", "MASTER_PORT")  # set for a process group, also if no launcher tells the rank
 # How many processes of the program run on this machine, according to the launcher.
 _LOCAL_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _OF_NODES: Final = "SLURM_STEP_TASKS_PER_NODE"  # the same for each node of Slurm, such as "8(x2),4"
@@ -140,6 +148,22 @@ def _from_environment(argument: str) -> tuple[int, int]:
             return rank, size
     known = ", ".join(map(" and ".join, _VARIABLES))
     raise bad_argument(argument, "env", f"set one of these pairs of environment variables: {known}")
+
+
+def launched_by(index: int, count: int) -> list[str]:
+    """Variables that identify this program among those of the launcher which has made it rank `index` of `count`.
+
+    Empty if no launcher has, or if its variables do not identify the program.
+    """
+    launched = [
+        names
+        for pair, names in zip(_VARIABLES, _OF_PROGRAM, strict=True)
+        if [os.environ.get(name) for name in pair] == [str(index), str(count)]
+    ]
+    for names in (*launched, _OF_TORCH):
+        if found := [f"{name}={os.environ[name]}" for name in names if name in os.environ]:
+            return found
+    return []
 
 
 def _number(name: str) -> int:

@@ -56,7 +56,9 @@ def share_workers(
         "Python": platform.python_version(),
         CONTENT: fingerprints(dataset=dataset.function if in_server else dataset, batchify_fn=job.batchify_fn),
     }
-    meeting = Meeting(share, dataset, int(ranks.index), library_version(), facts, options.start_method, timeout)
+    meeting = Meeting(
+        share, dataset, int(ranks.index), int(ranks.count), library_version(), facts, options.start_method, timeout
+    )
     if in_server:
         built = meeting.join_ahead(job).built
         assert built is not None  # the facts say that the dataset is a function

@@ -23,7 +23,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import current_process
-from pathlib import Path
 from typing import Any, Final
 
 from ...errors import LoaderClosed, WorkerStartError, bad_argument
@@ -37,14 +36,9 @@ from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
 from .messages import Broken, Built, Facts, Goodbye, Hello, Refused, Welcome, receive, send
+from .program import program
 from .server_process import serve
 
-# What tells programs on a machine apart: variables that launchers set for all processes of a program.
-_OF_PROGRAM: Final = (
-    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    *("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE"),
-)
-_OWN_NAME: Final = "GLUONLOADER_PROGRAM"  # a user's own name for a program that no launcher has started
 _FAILED_STARTS: Final = 3  # give up after so many servers of this process have ended while they started
 _LOOKING_S: Final = 10.0  # how long another process may have the name without listening
 _PAUSE_S: Final = 0.002  # between two tries to find or to start a server
@@ -79,7 +73,7 @@ class Meeting:
     Args:
         name: tells the loaders of a program apart.
         dataset: what is read. Two open loaders of one process that read different datasets need different names.
-        rank: the number of this rank.
+        rank, ranks: the number of this rank, and how many there are.
         version: of the library.
         facts: the arguments that have to be the same on all ranks.
         start_method: how the server starts; its workers are forked from it.
@@ -97,6 +91,7 @@ class Meeting:
         name: str,
         dataset: Any,
         rank: int,
+        ranks: int,
         version: str,
         facts: Facts,
         start_method: str,
@@ -111,7 +106,7 @@ class Meeting:
         self._name, self._rank, self._version, self._start_method = name, rank, version, start_method
         self._facts, self._looking_s = facts, _LOOKING_S if timeout is None else min(timeout, _LOOKING_S)
         self._made_by = os.getpid()
-        meeting = [os.geteuid(), os.readlink("/proc/self/ns/pid"), _program(), name, _made[name]]
+        meeting = [os.geteuid(), os.readlink("/proc/self/ns/pid"), program(rank, ranks), name, _made[name]]
         self._address = "\0gluonloader-" + hashlib.sha256(json.dumps(meeting).encode()).hexdigest()[:32]
         self._built: Built | None = None  # the dataset that the first server has built
 
@@ -336,22 +331,6 @@ def _check_system(name: str) -> None:
     if sys.platform != "linux" or (own := open_pidfd(os.getpid())) is None:
         raise bad_argument("share", name, "it needs Linux 5.3 or newer, which may call pidfd_open; remove share")
     close_end(own)
-
-
-def _program() -> list[str]:
-    """Identifies this program among the programs of this machine."""
-    if _OWN_NAME in os.environ:
-        return [os.environ[_OWN_NAME]]
-    found = [f"{variable}={os.environ[variable]}" for variable in _OF_PROGRAM if variable in os.environ]
-    return found or [f"child of {os.getppid()}, which has started at {_start_of(os.getppid())}"]
-
-
-def _start_of(pid: int) -> str:
-    """When a process has started, in ticks of the system since its start."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
 
 
 def _forget_in_child() -> None:

@@ -52,6 +52,7 @@ from .messages import (
     decode_hello,
     send,
 )
+from .program import OWN_NAME
 
 _PENDING_S: Final = 0.1  # the same if a rank has not read its messages
 _NO_WORKER_S: Final = 10.0  # how long no worker at all can start, before that is an error
@@ -242,7 +243,7 @@ class Server:
         for rank in self._ranks.values():
             if rank.index == hello.rank and rank.pid != pid:
                 what = f"rank {rank.index} is connected already (pid {rank.pid}), so two programs use this name"
-                return f"{what}; set the environment variable GLUONLOADER_PROGRAM to another text for each of them"
+                return f"{what}; set the environment variable {OWN_NAME} to another text for each of them"
         return ""
 
     def _send_pending(self, rank: Rank) -> None:
