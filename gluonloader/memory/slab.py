@@ -57,6 +57,7 @@ NO_HOLDERS: Final = 1 << 20
 
 # Since Python 3.13 mmap need not duplicate the descriptor, which saves one per slab and process.
 MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+DESCRIPTORS: Final = 1 if MAP_OPTIONS else 2  # that a slab takes in each process
 _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
 
 

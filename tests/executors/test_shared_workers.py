@@ -7,6 +7,7 @@ import multiprocessing.connection
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import threading
@@ -100,6 +101,19 @@ def test_a_dataset_that_a_function_returns_is_built_once(tmp_path):
         assert (batches, length, samples, again) == (own, len(own), 40, own[1])
 
 
+def read_with_few_files(rank, number, name, workers, together):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    with loader_of(rank, number, name, Pids(400 * number), num_workers=workers, prefetch=30) as loader:
+        together.wait()
+        return {pid for batch in lists(loader) for pid in batch}
+
+
+def test_many_ranks_and_workers_with_few_open_files():
+    """Each worker gets some 30 slabs of each of 8 ranks, and each takes one or two descriptors."""
+    found = over_ranks(8, read_with_few_files, 8, new_name(), 3, multiprocessing.Barrier(8))
+    assert len(set().union(*found)) == 3  # no worker has died
+
+
 def read_shards(rank, number, name):
     with loader_of(rank, number, name, gl.IterableDataset(Shards(), num_shards=6), shuffle=True) as loader:
         first = list(islice(loader, 2))
@@ -173,6 +187,14 @@ def test_close_of_the_last_rank_waits_until_nothing_is_left():
         list(loader)
         pids = [*workers(loader), *server_of(loader)]
     assert not any(map(is_running, pids))
+
+
+def test_the_last_rank_ends_a_server_that_is_stopped():
+    with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        list(loader)
+        pids = [*workers(loader), *server_of(loader)]
+        os.kill(*server_of(loader), signal.SIGSTOP)
+    assert nothing_left(pids)
 
 
 def test_no_descriptors_are_left():

@@ -43,7 +43,7 @@ class Status(IntEnum):
     FAILED = 3  # an exception lies in the slab
     SKIPPED = 4  # the attempt had been cancelled
     NO_ROOM = 5  # the batch needs `size` bytes, more than the slab was allowed
-    LOST = 6  # the batch was made, but has not arrived
+    LOST = 6  # the batch has not arrived, or the worker does not have the slab
 
 
 _VERBS: Final = tuple(Verb)  # indexing a tuple costs less than calling the class

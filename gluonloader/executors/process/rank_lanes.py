@@ -13,10 +13,9 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
-from collections.abc import Callable
 
 from ..lanes.messages import Request
-from .lane_end import LaneClosed, LaneEnd
+from .lane_end import LaneClosed, LaneEnd, WorkerSlabs
 
 
 class RankLanes:
@@ -24,11 +23,11 @@ class RankLanes:
 
     Args:
         server: the lane to the server; if it closes, the worker ends.
-        settle: waits until no batch is made in other threads. It is called before the slabs of a rank are closed.
+        slabs: those of all lanes.
     """
 
-    def __init__(self, server: LaneEnd, settle: Callable[[], None]) -> None:
-        self._server, self._settle = server, settle
+    def __init__(self, server: LaneEnd, slabs: WorkerSlabs) -> None:
+        self._server, self._slabs = server, slabs
         self._ranks: deque[LaneEnd] = deque()  # the one whose turn comes next first
         self._by_descriptor: dict[int, LaneEnd] = {}
         self._poll = select.poll()
@@ -36,7 +35,7 @@ class RankLanes:
 
     def add(self, descriptor: int) -> None:
         """Adds the lane of a rank."""
-        lane = LaneEnd(socket.socket(fileno=descriptor))
+        lane = LaneEnd(socket.socket(fileno=descriptor), self._slabs)
         self._ranks.append(lane)
         self._by_descriptor[descriptor] = lane
         self._poll.register(descriptor, select.POLLIN)
@@ -44,7 +43,7 @@ class RankLanes:
     def drop(self, lane: LaneEnd) -> None:
         """Closes the lane of a rank; a second call does nothing."""
         if lane in self._ranks:
-            self._settle()
+            self._slabs.settle()
             self._poll.unregister(lane.lane)
             del self._by_descriptor[lane.lane.fileno()]
             self._ranks.remove(lane)

@@ -24,7 +24,7 @@ from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
 from ..lanes.ends import close_end, shut_down
 from ..lanes.lane import Attempt
-from ..lanes.messages import REPLY_BYTES, Reply, Request, Verb, read_replies
+from ..lanes.messages import REPLY_BYTES, Reply, Request, Status, Verb, read_replies
 from .death import Killable, kill_stuck
 
 _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one lane
@@ -123,7 +123,11 @@ class ProcessLane(Generic[P]):
         if not data:
             return None
         self.busy_since = time.monotonic()
-        return read_replies(data)
+        replies = read_replies(data)
+        for reply in replies:
+            if reply.status is Status.LOST:  # see NOTE [forgotten slabs] in lane_end.py
+                self._known.discard(reply.slab)
+        return replies
 
     def remove(self, replies: list[Reply]) -> None:
         """Removes replies that were handled."""

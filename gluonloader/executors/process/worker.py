@@ -12,6 +12,7 @@ import faulthandler
 import gc
 import multiprocessing
 import os
+import resource
 import select
 import signal
 import socket
@@ -22,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import frameworks
-from ...memory.slab import SINCE, STARTED, TICKET, Slab
+from ...memory.slab import DESCRIPTORS, SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker, Maker
@@ -32,7 +33,7 @@ from ..lanes.answer import answer, note_row
 from ..lanes.messages import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
 from .beside import Beside
-from .lane_end import LaneClosed, LaneEnd
+from .lane_end import LaneClosed, LaneEnd, WorkerSlabs
 from .main_script import explain_missing, import_main
 from .mapped_job import MappedJob, read_job
 from .rank_lanes import RankLanes
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
+_MOST_FILES: Final = 65536  # open files; some libraries look at each number up to the limit
+_LEAST_SLABS: Final = 16
 _ORPHAN_S: Final = 1.0  # how long a busy worker may live after its lane has closed
 
 _job: Job | None = None  # the job of this worker: dataset, batchify_fn and all
@@ -86,6 +89,20 @@ def _give_way() -> None:
         pass  # not Linux, or forbidden; it only matters for speed
 
 
+def _most_slabs() -> int:
+    """How many slabs the worker keeps, so that half of the files that it may open are left for its dataset.
+
+    The limit for this is raised as far as the system allows.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raised = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < raised:
+        soft = raised
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    files = _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(_LEAST_SLABS, files // 2 // DESCRIPTORS)
+
+
 def _watch(worker: _WorkerEnd, lane: int) -> None:
     """Ends the worker when the other end of its lane is gone, even in the middle of a long sample."""
     poll = select.poll()
@@ -97,15 +114,12 @@ def _watch(worker: _WorkerEnd, lane: int) -> None:
     os._exit(1)
 
 
-def _nothing() -> None:
-    pass
-
-
 class _WorkerEnd:
     """A worker: starts, and answers the requests of its lane, or of the lanes of all ranks that share it."""
 
     def __init__(self, lane: socket.socket, number: int, main: Mapping[str, str]) -> None:
-        self._lane, self._number, self._main = LaneEnd(lane), number, main
+        self._slabs = WorkerSlabs(_most_slabs())
+        self._lane, self._number, self._main = LaneEnd(lane, self._slabs), number, main
         self._who = f"in worker {number} (pid {os.getpid()})"
         self._log: int | None = None  # the lane's log
         self.maker: BatchMaker | None = None
@@ -161,6 +175,8 @@ class _WorkerEnd:
 
     def _serve(self, maker: BatchMaker) -> None:
         beside = Beside(maker, self.report) if maker.side_by_side > 1 else None
+        if beside is not None:
+            self._slabs.settle = beside.wait
         while True:
             request = self._lane.next()
             if request.verb is Verb.JOIN:
@@ -170,7 +186,7 @@ class _WorkerEnd:
 
     def _serve_ranks(self, maker: BatchMaker, beside: Beside | None) -> None:
         """Answers the requests of all ranks until the lane closes; the lane of the first rank has arrived."""
-        lanes = RankLanes(self._lane, settle=_nothing if beside is None else beside.wait)
+        lanes = RankLanes(self._lane, self._slabs)
         lanes.add(self._lane.descriptors.pop(0))
         try:
             self._serve_lanes(lanes, maker, beside)
@@ -197,12 +213,14 @@ class _WorkerEnd:
             lane.forget(request.slab)
         elif request.verb is Verb.END_STREAMS:
             lane.end_streams([request.ticket])
+        elif (slab := lane.slab(request)) is None:
+            lane.reply(Reply(Status.LOST, request.slab, request.ticket, request.size))
         elif beside is not None:
-            beside.answer(request.careful, partial(self._answer, lane, request, lane.slab(request)))
+            beside.answer(request.careful, partial(self._answer, lane, request, slab))
         else:
             if maker.reads_streams and lane.streams is None:
                 lane.streams = maker.new_streams()
-            self._answer(lane, request, lane.slab(request), maker)
+            self._answer(lane, request, slab, maker)
 
     def _answer(self, lane: LaneEnd, request: Request, slab: Slab, maker: Maker) -> None:
         """Makes a batch and sends the reply."""

@@ -221,7 +221,7 @@ class SharedCrew:
         """Waits until the server has let this rank go."""
         server = self._server
         if server is not None:
-            await_end(server)
+            await_end(server, alone=self.ranks == 1)
 
     def close(self) -> None:
         for lane in self.lanes.values():

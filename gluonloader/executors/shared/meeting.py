@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -283,8 +284,12 @@ def _send_start(starter: socket.socket, listener: socket.socket, pickled: Mapped
         socket.send_fds(starter, [hello.encode()], descriptors)
 
 
-def await_end(joined: Joined) -> None:
-    """Waits until the server has let this rank go; if this was the last rank, until the server has ended."""
+def await_end(joined: Joined, alone: bool) -> None:
+    """Waits until the server has let this rank go; if this was the last rank, until the server has ended.
+
+    Args:
+        alone: whether this is the last rank, as far as it knows: then it ends a server that does not answer.
+    """
     connection, deadline = joined.connection, time.monotonic() + _ENDING_S
     while (left := deadline - time.monotonic()) > 0:
         try:
@@ -303,7 +308,10 @@ def await_end(joined: Joined) -> None:
             return
     pidfd = open_pidfd(joined.welcome.pid)
     if pidfd is not None:  # otherwise somebody has reaped the server
-        pidfd.poll(_REAPING_S)
+        if not pidfd.poll(_REAPING_S) and alone:
+            with suppress(OSError):  # it has ended
+                signal.pidfd_send_signal(pidfd.fileno(), signal.SIGKILL)
+            pidfd.poll(_REAPING_S)
         close_end(pidfd)
     deadline = time.monotonic() + _REAPING_S
     while reap() and time.monotonic() < deadline:
