@@ -28,6 +28,7 @@ get. A module imports only from layers below its layer (tests/test_layers.py che
     dataset, sampler
     guests       what is known of the insides of other libraries
     memory       the memory in which a batch travels between processes
+    wire         how processes of one machine meet: names, greetings, messages with descriptors
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     options, ranks
     randomness

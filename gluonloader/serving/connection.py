@@ -20,10 +20,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed
-from ..executors.lanes.ends import close_end, is_ready, shut_down
-from ..executors.lanes.named_sockets import NoRoom, OtherUser, connect
 from ..interrupts import Uninterrupted
 from ..memory.loans import BatchBytes
+from ..wire.ends import close_end, is_ready, shut_down
+from ..wire.names import NoRoom, OtherUser, connect
 from .mapping import Mappings
 from .messages import (
     MESSAGE_BYTES,

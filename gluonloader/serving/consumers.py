@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import bad_argument, shortened
-from ..executors.lanes.ends import close_end
-from ..executors.lanes.named_sockets import RETRY_S, Listener, NoRoom, OtherUser, connect, listen, peer
 from ..executors.shared.messages import library_version
+from ..wire.ends import close_end
+from ..wire.names import RETRY_S, Listener, NoRoom, OtherUser, connect, listen, peer
 from .distribution import Distribution, Item
 from .messages import (
     MESSAGE_BYTES,

@@ -24,7 +24,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ..errors import bad_argument
-from ..executors.lanes.named_sockets import read_last
+from ..wire.names import read_last
 
 MESSAGE_BYTES: Final = 128 * 1024
 INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet contains; larger heads lie in the slab

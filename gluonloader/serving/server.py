@@ -23,10 +23,10 @@ from typing import Any, Final, Literal
 from ..checks import check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, text_of
-from ..executors.lanes.ends import close_end, is_ready, open_pair, ring
 from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
+from ..wire.ends import close_end, is_ready, open_pair, ring
 from .consumers import Consumers
 from .distribution import Distribution, ForAll, ForOne
 from .messages import Welcome, check_name

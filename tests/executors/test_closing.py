@@ -399,7 +399,7 @@ def test_a_forked_child_that_exits_is_silent_and_leaves_the_workers_alone(forkin
 
 FORKS_WHILE_ANOTHER_CLOSES = """
 import os, threading, warnings
-from gluonloader.executors.lanes.ends import close_end, open_pair
+from gluonloader.wire.ends import close_end, open_pair
 from gluonloader.memory.slabs import SlabPool
 warnings.simplefilter("ignore")  # a program with threads that forks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -704,6 +705,29 @@ def test_bytes_that_are_no_message_do_not_disturb_the_server():
                     stranger.settimeout(10)
                     assert stranger.recv(10) == b""
         assert lists(loader) == lists(loader_of(0, 1, None, Numbered(40)))
+
+
+def test_guests_that_say_nothing_stop_nobody():
+    with contextlib.ExitStack() as guests, loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        list(loader)
+        silent = [guests.enter_context(connected(address(loader))) for _ in range(300)]
+        assert all(guest.recv(1) == b"" for guest in silent[:200])  # they were dropped
+        assert over_ranks(1, join_as_first, 1, address(loader)) == [True]
+        assert lists(loader) == lists(loader_of(0, 1, None, Numbered(40)))
+
+
+def connected(where):
+    guest = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    guest.settimeout(60)
+    guest.connect(where)
+    return guest
+
+
+def join_as_first(rank, number, where):
+    """Whether the server answers a `Hello`, by a refusal."""
+    with connected(where) as connection:
+        send(connection, Hello("0", {}, 0, [0]))
+        return b"Refused" in connection.recv(10_000)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -37,11 +37,11 @@ from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...memory.budget import MemoryStats
 from ...memory.slab import Slab
+from ...wire.ends import close_end, open_pair, ring
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import describe_death, lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
-from .ends import close_end, open_pair, ring
 from .lane import Crew, Lane, Memory, S
 from .messages import Status
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from ...forks import no_fork
-from ..lanes.ends import close_end, track_end
+from ...wire.ends import close_end, track_end
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import errno
 import socket
-from array import array
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from ...memory.slab import Slab
+from ...wire.descriptors import receive
 from ..lanes.messages import Reply, Request, RequestReader
 
 if TYPE_CHECKING:
     from ...work.streams import Streams
 
 _RECORDS_BYTES: Final = 4096
-_DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
-_CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_MOST_DESCRIPTORS: Final = 8
 
 
 class LaneClosed(Exception):
@@ -103,14 +102,13 @@ class LaneEnd:
 
     def receive(self) -> None:
         """Waits for requests. Called only if all earlier ones were served."""
-        data, ancillary, flags, _ = self.lane.recvmsg(_RECORDS_BYTES, _DESCRIPTORS_BYTES, _CLOEXEC)
-        if not data:
+        received = receive(self.lane, _RECORDS_BYTES, _MOST_DESCRIPTORS)
+        if not received.data:
             raise LaneClosed
-        if flags & socket.MSG_CTRUNC:
+        if received.incomplete:
             raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the memory of a batch")
-        for _, _, descriptors in ancillary:
-            self.descriptors += array("i", descriptors)
-        self.requests = list(self._reader.read(data))[::-1]
+        self.descriptors += received.descriptors
+        self.requests = list(self._reader.read(received.data))[::-1]
 
     def reply(self, reply: Reply) -> None:
         self.lane.sendall(reply.encode())

@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
+from ...wire.descriptors import rights
+from ...wire.ends import close_end, shut_down
 from ..base import Submission
-from ..lanes.ends import close_end, shut_down
 from ..lanes.lane import Attempt
 from ..lanes.messages import REPLY_BYTES, Reply, Request, Status, Verb, read_replies
 from .death import Killable, kill_stuck
@@ -105,8 +105,7 @@ class ProcessLane(Generic[P]):
         data, sent = request.encode(), [] if sent is None else sent
         try:
             if descriptors:
-                rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors)
-                sent.extend(map(self.socket.sendmsg, ([data],), ([rights],)))
+                sent.extend(map(self.socket.sendmsg, ([data],), (rights(descriptors),)))
             else:
                 sent.extend(map(self.socket.send, (data,)))
         except (BrokenPipeError, ConnectionResetError):

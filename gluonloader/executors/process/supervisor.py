@@ -44,7 +44,7 @@ from ...errors import TransportError
 from ...forks import no_fork
 from ...interrupts import Uninterrupted
 from ...locks import Lock
-from ..lanes.ends import close_end, open_pair, ring, starting, track_end
+from ...wire.ends import close_end, open_pair, ring, starting, track_end
 from ..pool_context import PoolContext, release
 from .main_script import main_script, without_main
 from .native_threads import warn_of_native_threads

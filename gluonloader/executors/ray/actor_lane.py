@@ -21,8 +21,8 @@ import numpy as np
 
 from ...interrupts import Uninterrupted
 from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Head
+from ...wire.ends import close_end, open_pair, ring
 from ..base import Submission
-from ..lanes.ends import close_end, open_pair, ring
 from ..lanes.lane import Attempt
 from ..lanes.messages import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error

@@ -20,9 +20,9 @@ from ...describe import counted
 from ...errors import WorkerStartError
 from ...interrupts import Uninterrupted
 from ...memory.slab import ROW, STARTED
+from ...wire.ends import ring
 from ...work.reading import side_by_side
 from ...work.task import Job
-from ..lanes.ends import ring
 from ..lanes.lane import Death
 from ..lanes.remote import cannot_start, decode_error
 from .actor_lane import RayLane

@@ -21,8 +21,8 @@ from ...errors import WorkerStartError, text_of
 from ...forks import no_fork
 from ...interrupts import Uninterrupted, from_signal_handler
 from ...memory.slab import STARTED, Slab
+from ...wire.ends import close_end, is_ready, shut_down, track_end
 from ...work.task import Job
-from ..lanes.ends import close_end, is_ready, shut_down, track_end
 from ..lanes.lane import Death
 from ..process.socket_lane import ProcessLane
 from .meeting import Joined, Meeting, await_end, start_error

@@ -29,10 +29,10 @@ from typing import Any, Final
 from ...errors import LoaderClosed, WorkerStartError, bad_argument
 from ...interrupts import Uninterrupted
 from ...locks import Lock
+from ...wire.ends import close_end, is_ready
+from ...wire.names import NoRoom, OtherUser, connect, listen
 from ...work.task import Job
-from ..lanes.ends import close_end, is_ready
 from ..lanes.messages import Request, Verb
-from ..lanes.named_sockets import NoRoom, OtherUser, connect, listen
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program

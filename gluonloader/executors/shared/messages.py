@@ -17,20 +17,20 @@ import errno
 import json
 import os
 import socket
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from ..lanes.named_sockets import read_last
+from ...wire import descriptors
+from ...wire.names import read_last
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
 CONTENT: Final = "content"  # the fact that consists of the fingerprints of the dataset
 
 MESSAGE_BYTES: Final = 65536
 _MOST_CORES: Final = 1 << 20  # a sane limit for numbers of ranks and cores
-_DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(4 * 4)
+_MOST_DESCRIPTORS: Final = 4  # of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +144,9 @@ def decode_hello(data: bytes) -> Hello:
     return hello
 
 
-def send(connection: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
-    """Sends a message; raises OSError if the other side is gone, or reads nothing for a long time."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
-    connection.sendmsg([encode(message)], rights)
-
-
-def _receive(connection: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
-    return connection.recvmsg(MESSAGE_BYTES, _DESCRIPTORS_BYTES, socket.MSG_CMSG_CLOEXEC)
+def send(connection: socket.socket, message: Message, files: Sequence[int] = ()) -> None:
+    """Sends a message with descriptors; raises OSError if the other side is gone, or reads nothing for a long time."""
+    connection.sendmsg([encode(message)], descriptors.rights(files))
 
 
 def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
@@ -161,15 +156,12 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
         BlockingIOError: no message has arrived on a non-blocking socket.
         OSError: this process has too many open files.
     """
-    data, ancillary, flags, _ = read_last(lambda: _receive(connection))
-    descriptors = array("i")
-    for _, _, some in ancillary:
-        descriptors.frombytes(some[: len(some) - len(some) % descriptors.itemsize])
-    if flags & socket.MSG_CTRUNC:
-        for descriptor in descriptors:
+    received = read_last(lambda: descriptors.receive(connection, MESSAGE_BYTES, _MOST_DESCRIPTORS))
+    if received.incomplete:
+        for descriptor in received.descriptors:
             os.close(descriptor)
         raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the lane to a worker")
-    return (decode(data), list(descriptors)) if data else None
+    return (decode(received.data), received.descriptors) if received.data else None
 
 
 def library_version() -> str:

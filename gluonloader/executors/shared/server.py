@@ -29,10 +29,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from ...wire.door import RETRY_S, Door, Guest
+from ...wire.ends import close_end, is_ready, open_pair
 from ...work.task import Job
-from ..lanes.ends import close_end, is_ready, open_pair
 from ..lanes.messages import Request, Status, Verb
-from ..lanes.named_sockets import RETRY_S, Listener, peer
 from ..process.crew import ProcessCrew
 from ..process.inheritance import Inheritance
 from ..process.socket_lane import ProcessLane
@@ -99,7 +99,6 @@ class Server:
     ) -> None:
         self._job, self._welcome, self._version, self._facts = job, welcome, version, facts
         self._starter: socket.socket | None = starter
-        self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
         self._ranks: dict[int, Rank] = {}  # by descriptor
         self._last: socket.socket | None = None  # the connection of the rank that has left last
         self._cores: set[int] = set()  # on which any rank may run
@@ -107,14 +106,14 @@ class Server:
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
         self._crew = ProcessCrew(job, "fork", None, Inheritance(), self._waker)
-        self._listener = Listener(listener, self._crew.poll)
+        self._door = Door(listener, self._crew.poll, MESSAGE_BYTES)
         for one in (self._woken, starter):
             self._crew.poll.register(one, select.POLLIN)
 
     @property
     def connections(self) -> list[socket.socket]:
         """Those to all ranks, and to processes that have connected and said nothing yet."""
-        return [*self._guests.values(), *(rank.connection for rank in self._ranks.values())]
+        return [*self._door.connections, *(rank.connection for rank in self._ranks.values())]
 
     def run(self) -> None:
         """Serves until no rank is left. Raises the error if the workers cannot start."""
@@ -126,7 +125,7 @@ class Server:
                 self._send_pending(rank)  # the last rank may be found gone here
             if not self._ranks and self._starter is None:
                 return
-            self._listener.resume()
+            self._door.resume()
             for descriptor, _ in self._crew.poll.poll(self._timeout_ms()):
                 self._handle(descriptor)
 
@@ -145,7 +144,7 @@ class Server:
         """How long to wait for events before something is tried again."""
         if any(rank.pending or rank.told != len(self._ranks) for rank in self._ranks.values()):
             return 1000 * _PENDING_S
-        return 1000 * RETRY_S if self._crew.requested or self._listener.paused else None
+        return 1000 * RETRY_S if self._crew.requested or self._door.paused else None
 
     def _handle(self, descriptor: int) -> None:
         lane, rank = self._crew.watched.get(descriptor), self._ranks.get(descriptor)
@@ -153,10 +152,9 @@ class Server:
             self._hear_worker(descriptor, lane)
         elif rank is not None:  # it says nothing after its Hello, so it leaves
             self._let_go(rank)
-        elif descriptor in self._guests:
-            self._hear_guest(self._guests.pop(descriptor))
-        elif descriptor == self._listener.fileno():
-            self._accept()
+        elif self._door.watches(descriptor):
+            if (guest := self._door.handle(descriptor)) is not None:
+                self._let_in(guest)
         elif descriptor == self._woken.fileno():
             self._woken.recv(4096)
         elif self._starter is not None and descriptor == self._starter.fileno():
@@ -201,27 +199,21 @@ class Server:
 
     # -- ranks --------------------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        connection = self._listener.accept()
-        if connection is not None:
-            self._guests[connection.fileno()] = connection
-            self._crew.poll.register(connection, select.POLLIN)
-
-    def _hear_guest(self, connection: socket.socket) -> None:
-        """Reads the first message of a process that has connected."""
+    def _let_in(self, guest: Guest) -> None:
+        """Adds a rank, or tells it why it may not use the workers."""
+        connection = guest.connection
         try:
-            hello = decode_hello(connection.recv(MESSAGE_BYTES))
-        except (OSError, ValueError):
-            self._close(connection)
+            hello = decode_hello(guest.message)
+        except ValueError:
+            close_end(connection)
             return
-        pid = peer(connection).pid
-        why = self._reason_against(hello, pid)
-        if why:
+        if why := self._reason_against(hello, guest.pid):
             with suppress(OSError):  # it is gone
                 send(connection, Refused(why))
-            self._close(connection)
+            close_end(connection)
             return
-        rank = self._ranks[connection.fileno()] = Rank(hello.rank, pid, connection)
+        rank = self._ranks[connection.fileno()] = Rank(hello.rank, guest.pid, connection)
+        self._crew.poll.register(connection, select.POLLIN)
         ready = [lane for lane in self._crew.lanes.values() if lane.ready]
         rank.pending.extend([self._welcome, *ready])
         self._use_cores(hello.cores)
@@ -284,14 +276,11 @@ class Server:
         if self._ranks or self._starter is not None:
             with suppress(OSError):  # it is gone
                 send(rank.connection, Goodbye())
-            self._close(rank.connection)
+            self._crew.poll.unregister(rank.connection)
+            close_end(rank.connection)
         else:
             self._crew.poll.unregister(rank.connection)
             self._last = rank.connection
-
-    def _close(self, connection: socket.socket) -> None:
-        self._crew.poll.unregister(connection)
-        close_end(connection)
 
     def close(self) -> None:
         """Ends the workers.
@@ -299,11 +288,11 @@ class Server:
         The connections to ranks stay open. The system closes them when this process has ended, so the rank that leaves
         last knows then that nothing is left.
         """
-        self._listener.close()  # first, so that a rank that comes now starts another server
+        self._door.close()  # first, so that a rank that comes now starts another server
         self._crew.hang_up()
         self._crew.shut()
         self._crew.close()
-        for end in (self._woken, self._waker, *self._guests.values()):
+        for end in (self._woken, self._waker):
             close_end(end)
         for connection in (self._last, *(rank.connection for rank in self._ranks.values())):
             if connection is not None:

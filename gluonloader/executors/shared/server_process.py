@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ... import frameworks
+from ...wire.descriptors import receive
+from ...wire.ends import track_end
+from ...wire.names import peer
 from ...work.task import Job
-from ..lanes.ends import track_end
 from ..lanes.messages import RequestReader
-from ..lanes.named_sockets import peer
 from ..lanes.remote import encode_error, shorten_error
 from ..process.main_script import explain_missing, import_main
 from ..process.mapped_job import MappedJob, read_job
@@ -49,16 +50,16 @@ def serve(job: Job | None, version: str, facts: Facts) -> None:
     if job is not None:
         _replace_connections(keep=starter.fileno())
         frameworks.enter_worker()
-    data, descriptors, _, _ = socket.recv_fds(starter, MESSAGE_BYTES, 2)
-    if not data:  # the first rank is gone
+    received = receive(starter, MESSAGE_BYTES, 2)
+    if not received.data:  # the first rank is gone
         raise SystemExit(1)
-    (hello,) = RequestReader().read(data)
-    listener = track_end(socket.socket(fileno=descriptors[0]))
+    (hello,) = RequestReader().read(received.data)
+    listener = track_end(socket.socket(fileno=received.descriptors[0]))
     listener.setblocking(False)
     server, watch = None, _Watch(starter)
     try:
         if job is None:
-            job = _read_job(MappedJob(descriptors[1], hello.size, hello.length), process.main)
+            job = _read_job(MappedJob(received.descriptors[1], hello.size, hello.length), process.main)
         job, built = _build(job)
         watch.built = True
         server = Server(job, listener, starter, Welcome(os.getpid(), built), version, facts)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ...forks import no_fork
+from ..forks import no_fork
 from .ends import close_end, track_end
 
 T = TypeVar("T")

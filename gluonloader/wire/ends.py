@@ -10,8 +10,8 @@ import weakref
 from multiprocessing.connection import Connection
 from typing import Final, TypeVar
 
-from ...forks import no_fork
-from ...interrupts import from_signal_handler
+from ..forks import no_fork
+from ..interrupts import from_signal_handler
 
 End = TypeVar("End", socket.socket, Connection)
 

@@ -1,0 +1,1 @@
+"""How processes of one user meet on a machine: names, the door, and messages with descriptors."""

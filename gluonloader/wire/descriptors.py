@@ -1,0 +1,37 @@
+"""Messages that bring descriptors of open files with them."""
+
+from __future__ import annotations
+
+import socket
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+_CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+@dataclass(slots=True, eq=False)
+class Received:
+    """What `receive` has read."""
+
+    data: bytes  # b"" if the connection has ended
+    descriptors: list[int] = field(default_factory=list)
+    incomplete: bool = False  # descriptors are missing, since this process may open no more files
+
+
+def rights(descriptors: Iterable[int]) -> list[tuple[int, int, array[int]]]:
+    """The second argument of `sendmsg`, which sends these descriptors."""
+    numbers = array("i", descriptors)
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if numbers else []
+
+
+def receive(connection: socket.socket, nbytes: int, most: int) -> Received:
+    """Reads a message of at most `nbytes` bytes with at most `most` descriptors; raises OSError as `recvmsg`."""
+    data, ancillary, flags, _ = connection.recvmsg(nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC)
+    if not ancillary and not flags & socket.MSG_CTRUNC:
+        return Received(data)
+    numbers = array("i")
+    for _, _, some in ancillary:
+        numbers.frombytes(some[: len(some) - len(some) % numbers.itemsize])
+    return Received(data, list(numbers), bool(flags & socket.MSG_CTRUNC))
