@@ -6,6 +6,7 @@ Each rank reads an epoch of one loader, and the next epoch of a second loader wi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -88,7 +89,11 @@ def take_part(rank, number, name, seed, count, dies):
                     iterator = iter(loader)
                 elif pids := {"server": server, "worker": running}.get(action.split()[0]):
                     pid = rng.choice(pids)
-                    os.kill(pid, signal.SIGKILL) if action.endswith("killed") else stop(pid)
+                    if action.endswith("stops"):
+                        stop(pid)
+                    else:
+                        with contextlib.suppress(ProcessLookupError):  # another rank has killed it
+                            os.kill(pid, signal.SIGKILL)
                 if dies and rng.random() < 0.2:
                     os.kill(os.getpid(), signal.SIGKILL)
             assert next(iterator, None) is None
