@@ -251,7 +251,7 @@ class DataLoader(Generic[Batch]):
         """The position of the loader after the last delivered batch of the newest epoch.
 
         Returns:
-            A dict that is a few hundred bytes as JSON, for a dataset of any size; see `docs/resume.md`.
+            A dict that is a few hundred bytes as JSON, for a dataset of any size; see `docs/exact.md`.
 
         Raises:
             TypeError: the state of your own sampler or dataset contains something that JSON does not have.
@@ -268,7 +268,7 @@ class DataLoader(Generic[Batch]):
         Args:
             state: what `state_dict()` returned, or the same as JSON text.
             new_batch_size: True also allows any other `batch_size`. The epoch continues at the same sample, but random
-                numbers in samples differ, since their seeds depend on the number of the batch; see `docs/resume.md`.
+                numbers in samples differ, since their seeds depend on the number of the batch; see `docs/exact.md`.
 
         Raises:
             ValueError: the state does not fit this loader, or was edited; the text names the field. Nothing has
@@ -282,7 +282,7 @@ class DataLoader(Generic[Batch]):
     # -- any batch again -----------------------------------------------------------------------------------------------
 
     def indices(self, epoch: int, batch: int) -> list[Any]:
-        """The indices of the samples in a batch, in their order; see `docs/debugging.md`.
+        """The indices of the samples in a batch, in their order; see `docs/exact.md`.
 
         Samples that `on_error` skips or replaces are included. Batches are numbered from 0 in each epoch, in the order
         of the sampler. The loader is assumed to read each epoch from epoch 0 on to its end. This call changes neither
@@ -329,7 +329,7 @@ class DataLoader(Generic[Batch]):
 
         This call makes the batch in the calling thread, so you can step through the dataset with a debugger. The first
         call also calls `worker_init_fn`. The loader, its workers, its iterators and the global random generators do not
-        change. See `docs/debugging.md`.
+        change. See `docs/exact.md`.
 
         Args:
             epoch, batch: as for `indices`; for an iterable dataset, `batch` is the `number` of `iterator.last`.

@@ -117,7 +117,7 @@ class Seed:
         reseed_generators: before each batch, set a new seed for each random generator of NumPy, `random` and torch that
             is an attribute of the dataset, of its transforms (also of Albumentations' pipelines) or of `batchify_fn`.
             So augmentation does not repeat, and is the same for any number of workers. Threads share these generators,
-            so they do not set seeds; see `docs/determinism.md`.
+            so they do not set seeds; see `docs/exact.md`.
 
     Raises:
         ValueError: `reseed_generators` is not True or False.

@@ -27,9 +27,10 @@ from pathlib import Path
 
 import core
 import parts
+import wire
 from mutation import Mutation
 
-MUTATIONS = [*core.MUTATIONS, *parts.MUTATIONS]
+MUTATIONS = [*core.MUTATIONS, *parts.MUTATIONS, *wire.MUTATIONS]
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600  # a mutated loader may hang; then the mutation counts as caught
 NO_TESTS = 5  # the exit status of pytest if it has selected no test
@@ -43,6 +44,10 @@ STATES = (
 )
 # The tests of each folder or file, the fastest first: those that have its name, and those of what relies on it.
 TESTS = {
+    "wire": ("tests/wire", "tests/serving/test_attaching.py", "tests/executors/test_shared_workers.py", "tests/serving"),
+    "executors/process/lane_end.py": ("tests/executors/test_shared_workers.py",),
+    "executors/shared/program.py": ("tests/executors/test_program.py",),
+    "ranks.py": ("tests/executors/test_program.py", "tests/test_ranks.py"),
     "executors/shared": (
         "tests/executors/test_fingerprint.py",
         "tests/executors/test_shared_workers.py",

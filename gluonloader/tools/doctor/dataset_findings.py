@@ -195,9 +195,9 @@ def _serial(serial: TwoLoaders, facts: DatasetFacts) -> Finding:
 
 def _resumed(resumed: TwoLoaders) -> Finding:
     if resumed.error:
-        return Finding("resume", "problem", f"resuming failed: {resumed.error}", "see docs/resume.md")
+        return Finding("resume", "problem", f"resuming failed: {resumed.error}", "see docs/exact.md")
     if resumed.difference:
-        cure = "keep no state in the dataset, or give it state_dict() and load_state_dict(); see docs/resume.md"
+        cure = "keep no state in the dataset, or give it state_dict() and load_state_dict(); see docs/exact.md"
         return Finding("resume", "problem", f"a resumed loader differs: {resumed.difference}", cure)
     return Finding("resume", "ok", f"a resumed loader delivers the same batches ({resumed.batches} compared)")
 

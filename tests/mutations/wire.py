@@ -1,0 +1,116 @@
+"""Faults of the wire: names, the door, messages with descriptors, and how ranks meet."""
+
+from __future__ import annotations
+
+from mutation import Mutation
+
+MUTATIONS = [
+    Mutation(
+        "a connect waits for ever for a process that accepts nobody",
+        "wire/names.py",
+        "        if time.monotonic() > deadline:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a process connects to the server of another user",
+        "wire/names.py",
+        "    if (uid := peer(connection).uid) != os.geteuid():\n        raise OtherUser(uid)\n",
+        "",
+    ),
+    Mutation(
+        "a failed connect leaves its socket open",
+        "wire/names.py",
+        "        if not connected:\n            close_end(connection)\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "processes of other users are let in",
+        "wire/door.py",
+        "        if peer(connection).uid != os.geteuid():\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "guests that say nothing are kept",
+        "wire/door.py",
+        "        if len(self._silent) > _MOST_GUESTS:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "the newest guest is dropped instead of the oldest",
+        "wire/door.py",
+        "            first = self._silent.pop(next(iter(self._silent)))\n",
+        "            first = self._silent.popitem()[1]\n",
+    ),
+    Mutation(
+        "a door that has paused stays closed",
+        "wire/door.py",
+        "            self._poll.register(self._listener, select.POLLIN)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a descriptor that is lost is not noticed",
+        "wire/descriptors.py",
+        "    return Received(data, list(numbers), bool(flags & socket.MSG_CTRUNC))\n",
+        "    return Received(data, list(numbers), False)\n",
+    ),
+    Mutation(
+        "the second of two descriptors is dropped",
+        "wire/descriptors.py",
+        "    return Received(data, list(numbers), bool",
+        "    return Received(data, list(numbers)[:1], bool",
+    ),
+    Mutation(
+        "a worker keeps all slabs",
+        "executors/process/lane_end.py",
+        "        if len(self._slabs) > self._most:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a worker forgets the slab that it has used last",
+        "executors/process/lane_end.py",
+        "            self.forget(*next(iter(self._slabs)))\n",
+        "            self.forget(*list(self._slabs)[-1])\n",
+    ),
+    Mutation(
+        "the main program does not learn that a worker has forgotten a slab",
+        "executors/process/socket_lane.py",
+        "                self._known.discard(reply.slab)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "the slabs of a rank that leaves stay mapped",
+        "executors/process/lane_end.py",
+        "        self._slabs.forget_all(self)\n",
+        "",
+    ),
+    Mutation(
+        "programs with other arguments meet",
+        "executors/shared/program.py",
+        "    return [*started, script, *_same_arguments(sys.argv[1:])]\n",
+        "    return [*started, script]\n",
+    ),
+    Mutation(
+        "an argument after an option of the rank is left out",
+        "executors/shared/program.py",
+        "            is_value = not equals\n",
+        "            is_value = True\n",
+    ),
+    Mutation(
+        "a launcher counts that has not made the rank",
+        "ranks.py",
+        "        if [os.environ.get(name) for name in pair] == [str(index), str(count)]\n",
+        "        if all(name in os.environ for name in pair)\n",
+    ),
+    Mutation(
+        "a server that is stopped stays when the last rank leaves",
+        "executors/shared/meeting.py",
+        "                signal.pidfd_send_signal(pidfd.fileno(), signal.SIGKILL)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "the server is killed although other ranks use it",
+        "executors/shared/crew.py",
+        "            await_end(server, alone=self.ranks == 1)\n",
+        "            await_end(server, alone=True)\n",
+    ),
+]
