@@ -208,8 +208,8 @@ def filled(numbers: int) -> gl.DataLoader[Any]:
     return gl.DataLoader(Filled(numbers), _BATCH, num_workers=_WORKERS)
 
 
-def serve_filled(numbers: int, each: Any, name: str) -> None:
-    gl.serve(filled(numbers), name, each=each).wait()
+def serve_filled(numbers: int, name: str) -> None:
+    gl.serve(filled(numbers), name).wait()
 
 
 def waits(reader: Iterable[Any], count: int) -> float:
@@ -227,17 +227,16 @@ def waits(reader: Iterable[Any], count: int) -> float:
 
 
 def hand_over(numbers: int, count: int) -> dict[str, float]:
-    """The time of `next` with an own loader, and attached to servers of both kinds."""
+    """The time of `next` with an own loader, and attached to a server."""
     found = {}
     with filled(numbers) as loader:
         found["own loader"] = waits(loader, count)
-    for each in ("all", "one"):
-        name = f"benchmark.{os.getpid()}.{each}.{numbers}"
-        process = get_context("spawn").Process(target=serve_filled, args=(numbers, each, name))
-        process.start()
-        with gl.attach(name, wait=60) as attached_loader:
-            found[f'attached, each="{each}"'] = waits(attached_loader, count)
-        _end(process)
+    name = f"benchmark.{os.getpid()}.{numbers}"
+    process = get_context("spawn").Process(target=serve_filled, args=(numbers, name))
+    process.start()
+    with gl.attach(name, wait=60) as attached_loader:
+        found["attached"] = waits(attached_loader, count)
+    _end(process)
     return found
 
 

@@ -25,10 +25,10 @@ from ..locks import Lock
 from ..memory.loans import BatchBytes
 from ..memory.reduce import rebuild, rebuild_with
 from ..memory.slab import Head
-from ..state import joined, range_with, save_ranges
+from ..state import joined, range_with
 from ..tree import Batch
 from .connection import Connection
-from .messages import MOST_RANGES, Ask, Hello, Kind, Packet, check_name
+from .messages import Ask, Hello, Kind, Packet, check_name
 from .stats import ServerStats
 
 _WAIT_S: Final = 10.0  # how long the server may take to start
@@ -108,19 +108,14 @@ class ServedLoader(Generic[Batch]):
         self._connection = self._connect(wait)
 
     def _connect(self, wait: float) -> Connection:
-        ranges = save_ranges(self._received.ranges[-MOST_RANGES:])
-        return Connection(self.name, Hello(library_version(), self.epoch, ranges), wait)
+        return Connection(self.name, Hello(library_version()), wait)
 
     # -- as a loader --------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> ServedIterator[Batch]:
-        """Starts the next epoch, or joins the current epoch if no batch of it was read.
-
-        If batches of the current epoch are left, `each="all"` skips them. With `each="one"`, the iterator continues
-        with them, since otherwise nobody might read them.
-        """
+        """Starts the next epoch, or joins the current epoch if no batch of it was read."""
         with self._locked():
-            if self._left and self.epoch is not None and self._connection.welcome.each == "all":
+            if self._left and self.epoch is not None:
                 self._drop_kept()
                 self._connection.tell((Ask.SKIP, self.epoch))
                 self._start_epoch(self.epoch + 1)
@@ -140,15 +135,13 @@ class ServedLoader(Generic[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """Does nothing, since the server decides which epoch comes next; warns once if it is another one."""
         check_int("epoch", epoch)
-        coming = None if self.epoch is None else self.epoch + (self._left and self._connection.welcome.each == "all")
+        coming = None if self.epoch is None else self.epoch + self._left
         if coming not in (None, epoch) and not self._warned:
             self._warned = True
             warn(f"set_epoch({epoch}) has no effect: the server {self.name!r} decides, and epoch {coming} comes next")
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the server's loader after the last batch that this program has received.
-
-        With `each="one"`, the position up to which all consumers have received all batches.
 
         Raises:
             LoaderClosed: the server has ended.
@@ -176,7 +169,7 @@ class ServedLoader(Generic[Batch]):
             return ServerStats.of_json(self._connection.ask_facts()["stats"])
 
     def reconnect(self, wait: float = _WAIT_S) -> None:
-        """Attaches to a new server of the same name.
+        """Attaches to a new server of the same name, unless the server still runs.
 
         The next `for` loop, and iterators from before, continue after the last batch that was received.
 
@@ -187,8 +180,10 @@ class ServedLoader(Generic[Batch]):
             ConnectionRefusedError: there is no server of this name.
         """
         with self._locked():
-            self._leave(f"reconnect() has left the server {self.name!r} and found no new one; call reconnect() again")
-            self._connection = self._connect(wait)
+            if not self._connection.is_open():
+                lost = f"reconnect() has left the server {self.name!r} and found no new one"
+                self._leave(f"{lost}; call reconnect() again")
+                self._connection = self._connect(wait)
             self._left = False
 
     def close(self) -> None:
@@ -218,7 +213,7 @@ class ServedLoader(Generic[Batch]):
     @short_repr
     def __repr__(self) -> str:
         about = ["no server"] if self._connection.ending is not None else [f"pid {self._connection.welcome.pid}"]
-        return call(self, repr(self.name), f"each={self._connection.welcome.each!r}", *about)
+        return call(self, repr(self.name), *about)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -243,7 +238,7 @@ class ServedLoader(Generic[Batch]):
         while not iterator.ended:
             packet = self._connection.first(self._timeout)
             if self._is_old(packet):
-                self._discard(packet)
+                self._connection.acknowledge(packet.number)
                 continue
             if self.epoch is None and packet.kind is Kind.END:  # it has attached just before the end of an epoch
                 self._start_epoch(packet.epoch + 1)
@@ -269,10 +264,6 @@ class ServedLoader(Generic[Batch]):
         if self.epoch is None or packet.epoch > self.epoch:
             return False
         return packet.epoch < self.epoch or (packet.kind is Kind.BATCH and packet.batch in self._received)
-
-    def _discard(self, packet: Packet) -> None:
-        self._connection.acknowledge(packet.number)
-        self._connection.asked = False
 
     def _start_epoch(self, epoch: int) -> None:
         self.epoch, self._received, self._left = epoch, Received(), False
@@ -311,7 +302,6 @@ class ServedLoader(Generic[Batch]):
             raise
         if kept.which >= 0:
             self._received.add(kept.which)
-        self._connection.asked = False
         kept.acknowledged = True
 
     def _leave(self, why: str) -> None:
@@ -387,7 +377,7 @@ def attach(
 ) -> ServedLoader[Any]:
     """Reads the batches of the loader that another program of the same user on this machine serves.
 
-    With `each="all"`, NumPy arrays of a batch are read-only, since other programs read the same memory. For tensors,
+    NumPy arrays of a batch are read-only, since other programs read the same memory. For tensors,
     pass `output="torch"`, which copies: an operation in place on `torch.from_numpy(array)` ends the program by SIGSEGV.
 
     Args:

@@ -43,7 +43,7 @@ from .messages import (
     receive_packet,
     running,
 )
-from .stats import ServerStats, cure_of_slow
+from .stats import CURE_OF_SLOW
 
 _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
 _ANSWER_S: Final = 30.0  # how long the answer of a server may take
@@ -59,16 +59,14 @@ class Connection:
 
     Attributes:
         welcome: what the server has said of itself.
-        asked: with `each="one"`: the server knows that this consumer waits.
         ending: why the connection has ended; None if it has not.
     """
 
     def __init__(self, name: str, hello: Hello, wait: float) -> None:
         self._name = name
         self._socket, self.welcome = _enter(name, hello, wait)
-        self.asked = False
         self.ending: str | None = None
-        self._mappings = Mappings(writable=self.welcome.each == "one")
+        self._mappings = Mappings()
         self._inbox: deque[Packet] = deque()
         self._generation = 0
         self._reading = False  # see NOTE [again]
@@ -92,18 +90,12 @@ class Connection:
         if not self._inbox:
             self._read()
         if not self._inbox:
-            self._tell_waiting()
+            self._tell_released(self._released())  # before it waits, it gives memory back
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._inbox:
             if not self._read() and not self._wait(deadline):
                 raise BatchTimeout(self._timeout_text(timeout or 0.0))
         return self._inbox[0]
-
-    def _tell_waiting(self) -> None:
-        """Before this consumer waits: gives memory back, and asks for an item if the server sends none by itself."""
-        asks = self.welcome.each == "one" and not self.asked
-        self._tell_released([*self._released(), *[(Ask.NEXT, 0)] * asks])
-        self.asked = self.asked or asks
 
     def lend(self, packet: Packet) -> BatchBytes | None:
         """The memory of a batch; None if it has to be sent again, which this call asks for."""
@@ -143,7 +135,7 @@ class Connection:
         self._generation += 1
         self._inbox.clear()
         self.tell((Ask.AGAIN, self._generation))
-        self._reading = self.asked = False
+        self._reading = False
         if lacks and not self._mappings.forget():
             cure = "close files, or raise the limit with `ulimit -n`"
             raise OSError(errno.EMFILE, f"too many open files: the memory of a batch cannot be mapped; {cure}")
@@ -167,9 +159,11 @@ class Connection:
             facts = self.ask_facts(_FACTS_S)
         except BatchTimeout:
             return f"{text}, and it does not answer; {_SILENT}"
-        slow = [one.pid for one in ServerStats.of_json(facts["stats"]).consumers if one.is_waited_for]
-        if slow and slow != [os.getpid()]:
-            return f"{text}, since it waits for the consumer with pid {slow[0]}; {cure_of_slow(self.welcome.each)}"
+        if slow := facts["slow"]:
+            who = f"the consumer with pid {slow[0]}"
+            if slow[0] == os.getpid():
+                who = "another loader of this program, which attach has returned, too"
+            return f"{text}, since it waits for {who}; {CURE_OF_SLOW}"
         why = "its loader is slow, or it waits until as many consumers are attached as serve(consumers=...) says"
         return f"{text}; {why}; pass a larger timeout to attach"
 
@@ -217,6 +211,8 @@ class Connection:
             self._lost(packet.body.decode())
         elif packet.kind is Kind.FACTS:
             self._take_facts(packet)
+        elif packet.kind is Kind.RETIRED:
+            self._mappings.drop(packet.slab)
         elif packet.generation == self._generation:
             self._inbox.append(packet)
         self._reading = False
@@ -249,6 +245,13 @@ class Connection:
                 os.close(descriptor)
         except OSError:
             self._lacks = True
+
+    def is_open(self) -> bool:
+        """Whether the server still runs, as far as it has said; reads what has arrived."""
+        with suppress(LoaderClosed):
+            while self._read():
+                pass
+        return self.ending is None
 
     def _find_ending(self) -> None:
         """Reads what the server has said before it ended; raises LoaderClosed."""

@@ -8,18 +8,20 @@ It belongs to the thread "serve"; see server.py.
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import bad_argument, shortened
 from ..executors.shared.messages import library_version
+from ..wire.door import RETRY_S, Door, Guest
 from ..wire.ends import close_end
-from ..wire.names import RETRY_S, Listener, NoRoom, OtherUser, connect, listen, peer
+from ..wire.names import NoRoom, OtherUser, connect, listen
 from .distribution import Distribution, Item
 from .messages import (
     MESSAGE_BYTES,
@@ -49,6 +51,7 @@ class Attached:
     Attributes:
         generation: see `Packet`.
         known: how many bytes of each slab the consumer can map with the descriptor that it has got, by number.
+        mapped: the slabs that it may have mapped, by number.
         pending: what it has to get, in order.
         writes: whether the poll object watches for room in its queue.
     """
@@ -57,6 +60,7 @@ class Attached:
     pid: int
     generation: int = 0
     known: dict[int, int] = field(default_factory=dict)
+    mapped: set[int] = field(default_factory=set)
     pending: deque[Item | Packet] = field(default_factory=deque)
     writes: bool = False
 
@@ -78,10 +82,9 @@ class Consumers:
         self, name: str, distribution: Distribution, welcome: Welcome, facts: Callable[[int], dict[str, Any]]
     ) -> None:
         self._distribution, self._welcome, self._facts = distribution, welcome, facts
-        self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
         self.attached: dict[int, Attached] = {}
         self.poll = select.poll()
-        self._listener = Listener(_listen(name), self.poll)
+        self._door = Door(_listen(name), self.poll, MESSAGE_BYTES)
 
     def send(self) -> float | None:
         """Sends what is due; returns after how many seconds this has to be called again, None for never."""
@@ -90,15 +93,22 @@ class Consumers:
         for one in list(self.attached.values()):
             if one.pending and not one.writes:
                 self._send_pending(one)
-        self._listener.resume()
-        return RETRY_S if self._listener.paused else None
+        self._door.resume()
+        return RETRY_S if self._door.paused else None
+
+    def retire(self, slab: int) -> None:
+        """Tells the consumers that they may unmap a slab."""
+        for one in self.attached.values():
+            if slab in one.mapped:
+                one.mapped.discard(slab)
+                one.known.pop(slab, None)
+                one.pending.append(Packet(Kind.RETIRED, slab=slab))
 
     def handle(self, descriptor: int, event: int) -> None:
         """Handles an event of a connection."""
-        if descriptor == self._listener.fileno():
-            self._accept()
-        elif descriptor in self._guests:
-            self._hear_guest(self._guests.pop(descriptor))
+        if self._door.watches(descriptor):
+            if (guest := self._door.handle(descriptor)) is not None:
+                self._let_in(guest)
         elif (one := self.attached.get(descriptor)) is not None:
             if event & select.POLLOUT:
                 self._send_pending(one)
@@ -115,20 +125,15 @@ class Consumers:
         for one in self.attached.values():
             with suppress(OSError):  # it is gone, or does not read
                 send_packet(one.connection, Packet(Kind.GOODBYE, body=shortened(why).encode()), None)
-        self._listener.close()
-        for connection in (*self._guests.values(), *(one.connection for one in self.attached.values())):
-            close_end(connection)
+        self._door.close()
+        for one in self.attached.values():
+            close_end(one.connection)
 
-    def _accept(self) -> None:
-        connection = self._listener.accept()
-        if connection is not None:
-            self._guests[connection.fileno()] = connection
-            self.poll.register(connection, select.POLLIN)
-
-    def _hear_guest(self, connection: socket.socket) -> None:
-        """Reads the first message of a process that has connected."""
+    def _let_in(self, guest: Guest) -> None:
+        """Adds a consumer, unless it has another version."""
+        connection = guest.connection
         try:
-            hello = decode_hello(connection.recv(MESSAGE_BYTES))
+            hello = decode_hello(guest.message)
             ours = library_version()
             if hello.version != ours:
                 versions = f"gluonloader {hello.version} here, but {ours} in the server"
@@ -136,14 +141,12 @@ class Consumers:
                 raise ValueError("another version")
             connection.send(encode(self._welcome))
         except (OSError, ValueError):
-            self._close(connection)
+            close_end(connection)
             return
         number = connection.fileno()
-        self.attached[number] = Attached(connection, peer(connection).pid)
+        self.attached[number] = Attached(connection, guest.pid)
+        self.poll.register(connection, select.POLLIN)
         self._distribution.attach(number)
-        if hello.epoch is not None:
-            for start, stop in hello.received:
-                self._distribution.know(hello.epoch, range(start, stop))
 
     def _hear(self, one: Attached) -> None:
         """Reads the instructions of a consumer until there are no more; it is gone if the connection has ended."""
@@ -173,7 +176,8 @@ class Consumers:
             _stop_using(item)  # it has died, and a forked child of it may still read them
         del self.attached[number]
         self._distribution.detach(number)
-        self._close(one.connection)
+        self.poll.unregister(one.connection)
+        close_end(one.connection)
 
     def _obey(self, one: Attached, instruction: Instruction) -> None:
         distribution, consumer = self._distribution, one.connection.fileno()
@@ -184,8 +188,6 @@ class Consumers:
         elif instruction.ask is Ask.KEEP:
             _stop_using(distribution.places[consumer].held.get(instruction.number))
             distribution.release(consumer, instruction.number)
-        elif instruction.ask is Ask.NEXT:
-            distribution.ask(consumer)
         elif instruction.ask is Ask.SKIP:
             distribution.skip(consumer, instruction.number)
         elif instruction.ask is Ask.AGAIN:
@@ -231,13 +233,27 @@ class Consumers:
         size = parcel.slab.size
         packet.scarce = parcel.scarce
         packet.brings = one.known.get(parcel.number, 0) < parcel.size
-        send_packet(one.connection, packet, parcel.slab.fd if packet.brings else None)
-        if packet.brings:
-            one.known[parcel.number] = size
+        if not packet.brings:
+            send_packet(one.connection, packet, None)
+            return
+        with _read_only(parcel.slab.fd) as descriptor:
+            send_packet(one.connection, packet, descriptor)
+        one.known[parcel.number] = size
+        one.mapped.add(parcel.number)
 
-    def _close(self, connection: socket.socket) -> None:
-        self.poll.unregister(connection)
-        close_end(connection)
+
+@contextmanager
+def _read_only(fd: int) -> Iterator[int]:
+    """Within the block, a descriptor of the same memory that can neither write to it nor make it smaller."""
+    try:
+        descriptor = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    except OSError:  # there is no /proc, or too many files are open
+        yield fd
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _stop_using(item: Item | None) -> None:
@@ -263,5 +279,4 @@ def _listen(name: str) -> socket.socket:
     listener = listen(address_of(name), _QUEUE)
     if listener is None:
         raise bad_argument("name", name, f"{_owner(address_of(name))}; choose another name")
-    listener.setblocking(False)
     return listener

@@ -1,7 +1,7 @@
 """The memory of a server that a consumer has mapped, and the loans of the batches in it.
 
 A slab is mapped once, because the pages of a large batch are entered one by one in the page table. A mapping stays
-until `_MOST` others were used since, or the server ends.
+until the server has closed the slab, `_MOST` others were used since, or the server ends.
 
 NOTE [kept memory]: the server uses the memory of a batch again when the consumer has released it. If a forked child may
 still read the batch, or the loader is closed while the program keeps batches, nobody will see when the last array dies.
@@ -24,14 +24,9 @@ _MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; 
 
 
 class Mappings:
-    """The mapped slabs of one server; not thread-safe, except that loans may die in any thread.
+    """The mapped slabs of one server; not thread-safe, except that loans may die in any thread."""
 
-    Args:
-        writable: the consumer may write into its batches, since no other consumer gets them.
-    """
-
-    def __init__(self, writable: bool) -> None:
-        self._protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    def __init__(self) -> None:
         self._maps: dict[int, mmap.mmap] = {}  # by number of the slab, the longest unused one first
         self._loans: Loans[None] = Loans()
         self._slabs: dict[int, int] = {}  # the slab of each item that was lent
@@ -45,7 +40,7 @@ class Mappings:
         """
         try:
             size = os.fstat(descriptor).st_size
-            mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=self._protection, **MAP_OPTIONS)
+            mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, **MAP_OPTIONS)
         except ValueError:  # the file is empty, or shorter than `size` by now
             return
         finally:
@@ -54,6 +49,10 @@ class Mappings:
         self._maps[slab] = mapped
         if len(self._maps) > _MOST:
             del self._maps[next(iter(self._maps))]
+
+    def drop(self, slab: int) -> None:
+        """Unmaps a slab that the server does not use any more; batches in it stay valid."""
+        self._maps.pop(slab, None)
 
     def has(self, slab: int, size: int) -> bool:
         """Whether so many bytes of a slab are mapped."""

@@ -17,31 +17,30 @@ import os
 import re
 import socket
 import struct
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 from ..errors import bad_argument
+from ..wire.descriptors import receive, rights
 from ..wire.names import read_last
 
 MESSAGE_BYTES: Final = 128 * 1024
 INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet contains; larger heads lie in the slab
 
 _PREFIX: Final = "\0gluonloader-serve-"
-_NAME: Final = re.compile(r"[\w.:-]{1,64}")
+_NAME: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 _PACKET: Final = struct.Struct("<BBQQQqQQQQI")
 _BRINGS, _SCARCE = 1, 2  # flags of a packet
 _INSTRUCTION: Final = struct.Struct("<BQ")
-_DESCRIPTOR_BYTES: Final = socket.CMSG_SPACE(4)
-MOST_RANGES: Final = 1000
 
 
 def check_name(name: str) -> None:
     """Raises a ValueError for a text that cannot be the name of a server."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        raise bad_argument("name", name, "must be 1 to 64 letters, digits and characters of _.:-")
+        raise bad_argument("name", name, "must be 1 to 64 ASCII letters, digits and characters of _.:-")
 
 
 def address_of(name: str) -> str:
@@ -53,7 +52,7 @@ def running() -> list[str]:
     """The names of the servers of this user that run on this machine."""
     prefix = address_of("").replace("\0", "@")
     try:
-        with open("/proc/net/unix") as file:
+        with open("/proc/net/unix", errors="replace") as file:
             found = {line.split(prefix, 1)[1].strip() for line in file if prefix in line}
     except OSError:
         return []
@@ -66,13 +65,9 @@ class Hello:
 
     Attributes:
         version: of the library.
-        epoch, received: the epoch that it reads, and ranges (from, to) of the batches of it that it has received; None
-            if it has received nothing.
     """
 
     version: str
-    epoch: int | None
-    received: list[list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +76,11 @@ class Welcome:
 
     Attributes:
         pid: of the server.
-        each: who gets a batch, see `serve`.
         length: the number of batches in an epoch; None if it is not known.
         batch_size: that of the loader.
     """
 
     pid: int
-    each: str
     length: int | None
     batch_size: int | None
 
@@ -105,20 +98,11 @@ def encode(message: Hello | Welcome | Refused) -> bytes:
 
 def decode_hello(data: bytes) -> Hello:
     """The first message of a consumer; raises ValueError for anything else."""
-    try:
+    with suppress(ValueError, TypeError, RecursionError):
         kind, fields = json.loads(data)
-        hello = Hello(**fields)
-    except (ValueError, TypeError, RecursionError):
-        raise ValueError("not a message of gluonloader") from None
-    numbers: list[Any] = [0 if hello.epoch is None else hello.epoch]
-    if isinstance(hello.received, list) and len(hello.received) <= MOST_RANGES:
-        for pair in hello.received:
-            numbers += pair if isinstance(pair, list) and len(pair) == 2 else [-1]
-    else:
-        numbers.append(-1)
-    if kind != "Hello" or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
-        raise ValueError("not a Hello")
-    return hello
+        if kind == "Hello":
+            return Hello(**fields)
+    raise ValueError("not a message of gluonloader")
 
 
 def decode_answer(data: bytes) -> Welcome | Refused:
@@ -139,6 +123,7 @@ class Kind(IntEnum):
     END = 3  # of an epoch
     FACTS = 4  # the answer to `Ask.FACTS`
     GOODBYE = 5  # the server ends; the body says why
+    RETIRED = 6  # the server does not use this slab any more
 
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
@@ -190,10 +175,9 @@ class Ask(IntEnum):
     ACKNOWLEDGE = 1  # an item: the consumer has received it
     RELEASE = 2  # an item: nothing refers to its memory any more
     KEEP = 3  # an item: its memory must not be used again, see NOTE [kept memory] in mapping.py
-    NEXT = 4  # -: the consumer waits for an item
-    SKIP = 5  # an epoch: the consumer reads nothing more of it
-    AGAIN = 6  # a generation: send every item again that is not acknowledged, with the descriptor of its slab
-    FACTS = 7  # the number of the question: statistics and the position
+    SKIP = 4  # an epoch: the consumer reads nothing more of it
+    AGAIN = 5  # a generation: send every item again that is not acknowledged, with the descriptor of its slab
+    FACTS = 6  # the number of the question: statistics and the position
 
 
 @dataclass(slots=True)
@@ -228,14 +212,7 @@ def receive_instructions(connection: socket.socket) -> bytes:
 
 def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
     """Sends a packet; raises OSError if the consumer is gone or its queue is full."""
-    if descriptor is None:
-        connection.send(packet.encode())
-    else:
-        socket.send_fds(connection, [packet.encode()], [descriptor])
-
-
-def _receive(connection: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
-    return connection.recvmsg(MESSAGE_BYTES, _DESCRIPTOR_BYTES, socket.MSG_CMSG_CLOEXEC)
+    connection.sendmsg([packet.encode()], rights([] if descriptor is None else [descriptor]))
 
 
 def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
@@ -246,10 +223,8 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
     Raises:
         BlockingIOError: no packet has arrived.
     """
-    data, ancillary, _, _ = read_last(lambda: _receive(connection))
-    if not ancillary:
-        return data, None
-    return data, array("i", ancillary[0][2])[0] if len(ancillary[0][2]) >= 4 else None
+    received = read_last(lambda: receive(connection, MESSAGE_BYTES, most=1))
+    return received.data, received.descriptors[0] if received.descriptors else None
 
 
 def brings_descriptor(connection: socket.socket) -> bool:

@@ -8,20 +8,22 @@ The server keeps the batch, and with it the loan of its slab, until no consumer 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from numpy.typing import NDArray
 
-from ..errors import TransportError
+from ..errors import SharedMemoryError, TransportError
 from ..executors.lanes.lane_executor import LaneExecutor
 from ..frameworks import leaves_room
 from ..locks import Lock
@@ -60,16 +62,22 @@ class Parcels:
 
     Args:
         window: how many parcels usually exist at a time.
+        limit: the most bytes of copies; None for no limit.
+
+    Attributes:
+        copies: how many batches were copied.
+        retired: numbers of slabs in which no batch will lie any more; the server removes them.
     """
 
-    def __init__(self, window: int) -> None:
-        self._pool = SlabPool(window, None)
+    def __init__(self, window: int, limit: int | None) -> None:
+        self._pool = SlabPool(window, limit)
         self._lock = Lock()
         self._changed = threading.Condition()
         self._freed, self._closed = 0, False  # how many parcels were freed
         self._numbers: WeakKeyDictionary[Slab, int] = WeakKeyDictionary()
         self._count = count(1)
-        self.copies = 0  # how many batches were copied
+        self.copies = 0
+        self.retired: deque[int] = deque()
         with suppress(OSError):  # so that the loader, which makes slabs later, does not use up all descriptors
             self._make_slabs(window + 1)
 
@@ -102,11 +110,17 @@ class Parcels:
 
     def _copied(self, batch: Any) -> Parcel:
         """A copy of a batch; waits for the end of other parcels if there is no memory or no descriptor for it."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline, needed = time.monotonic() + _PATIENCE_S, 0
         while True:
             freed = self._freed
             try:
-                return self._copy(batch)
+                return self._copy(batch, needed)
+            except _NeedsMore as more:
+                needed = more.nbytes
+                if not self._pool.demand(needed):
+                    what = f"a batch needs {needed:,} bytes, but memory_limit={self._pool.limit:,}"
+                    cure = "raise memory_limit, or make the batches smaller (batch_size)"
+                    raise SharedMemoryError(errno.ENOMEM, f"{what}; {cure}") from None
             except OSError:
                 if not self._wait_for_freed(freed, deadline - time.monotonic()):
                     raise
@@ -121,17 +135,21 @@ class Parcels:
             self._freed += 1
             self._changed.notify_all()
 
-    def _copy(self, batch: Any) -> Parcel:
+    def _copy(self, batch: Any, needed: int) -> Parcel:
         with self._lock:
-            self.copies += 1
-            slab = self._pool.take(0, -1)
-            assert slab is not None  # the pool has no limit
+            slab = self._pool.take(0, -1, needed)
+            if slab is None:
+                kept = f"consumers keep batches that use all of memory_limit={self._pool.limit:,} bytes"
+                raise SharedMemoryError(errno.ENOMEM, f"{kept}; raise memory_limit, or keep fewer batches")
+            arena = Arena(slab, HEADER, slab.allowance)
             try:
-                head = reduce(batch, Arena(slab, HEADER, slab.allowance))
-                assert head is not None
+                head = reduce(batch, arena)
+                if head is None:
+                    raise _NeedsMore(arena.needed)
             except BaseException:
                 self._pool.give_back(slab)
                 raise
+            self.copies += 1
             self._pool.has_grown(slab, slab.size)
             self._pool.retired.clear()  # consumers close old slabs themselves
         size, free = head.offset + head.length, partial(self._give_back, slab)
@@ -144,7 +162,8 @@ class Parcels:
 
     def _number(self, slab: Slab) -> int:
         if slab not in self._numbers:
-            self._numbers[slab] = next(self._count)
+            number = self._numbers[slab] = next(self._count)
+            finalize(slab, self.retired.append, number).atexit = False
         return self._numbers[slab]
 
     def close(self) -> None:
@@ -168,6 +187,14 @@ def _few_descriptors() -> bool:
         return True
     os.close(descriptor)
     return not leaves_room(descriptor)
+
+
+class _NeedsMore(Exception):
+    """A batch needs more memory than the slab may grow to."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.nbytes = nbytes
 
 
 class _NotInSlab(TransportError):  # which `reduce` does not replace by another error

@@ -22,22 +22,26 @@ from typing import Any, Final, Literal
 
 from ..checks import check_int
 from ..describe import call, describe, short_repr
-from ..errors import bad_argument, text_of
+from ..errors import bad_argument, explain_arguments, text_of
 from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
 from ..wire.ends import close_end, is_ready, open_pair, ring
 from .consumers import Consumers
-from .distribution import Distribution, ForAll, ForOne
+from .distribution import Distribution
 from .messages import Welcome, check_name
 from .parcel import Parcels
 from .reading import Reading, state_of
-from .stats import ConsumerStats, ServerStats, cure_of_slow
+from .stats import CURE_OF_SLOW, ConsumerStats, ServerStats
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
 _LOOK_S: Final = 1.0  # how often the server looks whether they still wait
 _LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
-_WINDOW: Final = 4  # items that the slowest consumer of "all" may be behind
+_WINDOW: Final = 4  # items that the slowest consumer may be behind
+_EACH: Final = (
+    'each consumer gets each batch; remove it. Ranks that divide an epoch pass ranks with share="node" to their own '
+    "loaders; see docs/sharing.md"
+)
 
 _log = logging.getLogger("gluonloader")
 
@@ -45,24 +49,22 @@ _log = logging.getLogger("gluonloader")
 class Server:
     """Serves a loader to the programs that call `attach`; made by `serve`."""
 
-    def __init__(self, loader: DataLoader[Any], name: str, each: str, slow: str, consumers: int) -> None:
-        self.name, self._each, self._least = name, each, consumers
+    def __init__(self, loader: DataLoader[Any], name: str, slow: str, consumers: int) -> None:
+        self.name, self._least = name, consumers
         self._described = describe(loader)
         iterator = iter(loader)
-        self._before = state_of(iterator)
         self._lock = Lock()
-        self._distribution: Distribution
-        self._distribution = ForOne(self._before) if each == "one" else ForAll(_WINDOW, slow == "skip", self._before)
+        self._distribution = Distribution(_WINDOW, slow == "skip", state_of(iterator))
         self._begun = False  # as many consumers have attached as `consumers` says
         self._waiting_since: float | None = None  # since when consumers wait for another one
         self._closing = self._warned = False
         self._failure: Exception | None = None  # of the thread "serve"
-        self._consumers = Consumers(name, self._distribution, _welcome(loader, each), self._facts)
+        self._consumers = Consumers(name, self._distribution, _welcome(loader), self._facts)
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
         self._running, self._last_end = open_pair()  # connected as long as the thread "serve" runs
         self._consumers.poll.register(self._woken, select.POLLIN)
-        self._parcels = Parcels(_WINDOW)
+        self._parcels = Parcels(_WINDOW, loader.epochs.workers.options.memory_limit)
         who = f"the server {name!r} (pid {os.getpid()})"
         self._reading = Reading(loader, iterator, self._parcels, who, self._wake)
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve", daemon=True)
@@ -146,7 +148,7 @@ class Server:
     @short_repr
     def __repr__(self) -> str:
         closed = ["closed"] * self._closing
-        return call(self, repr(self.name), f"each={self._each!r}", self._described, *closed)
+        return call(self, repr(self.name), self._described, *closed)
 
     # -- the thread "serve" -------------------------------------------------------------------------------------------
 
@@ -192,6 +194,8 @@ class Server:
         for item in self._reading.take():
             self._distribution.add(item)
         self._read_on()
+        while self._parcels.retired:
+            self._consumers.retire(self._parcels.retired.popleft())
         retry_s = self._consumers.send()
         for item in self._distribution.take_freed():
             item.content.free()
@@ -216,16 +220,15 @@ class Server:
             self._warned = True
             pids = ", ".join(str(self._consumers.attached[number].pid) for number in slow)
             text = "server %r: consumers have waited %.0f s for pid %s; %s"
-            _log.warning(text, self.name, _PATIENCE_S, pids, cure_of_slow(self._each))
+            _log.warning(text, self.name, _PATIENCE_S, pids, CURE_OF_SLOW)
         return True
 
     # -- what consumers ask -------------------------------------------------------------------------------------------
 
     def _facts(self, consumer: int) -> dict[str, Any]:
-        state = self._distribution.state
-        if self._each == "all":
-            state = self._distribution.places[consumer].state or state
-        return {"stats": self._stats().as_json(), "state": state}
+        state = self._distribution.places[consumer].state or self._distribution.state
+        slow = [self._consumers.attached[number].pid for number in self._distribution.waits_for() if number != consumer]
+        return {"stats": self._stats().as_json(), "state": state, "slow": slow}
 
     def _stats(self) -> ServerStats:
         reading, distribution = self._reading, self._distribution
@@ -235,13 +238,13 @@ class Server:
             for number, place in distribution.places.items()
         )
         counted = reading.epoch, reading.batches, self._parcels.copies, reading.made_s, reading.idle()
-        return ServerStats(self.name, os.getpid(), self._each, *counted, consumers)
+        return ServerStats(self.name, os.getpid(), *counted, consumers)
 
 
+@explain_arguments(each=_EACH)
 def serve(
     loader: DataLoader[Any],
     name: str,
-    each: Literal["all", "one"] = "all",
     slow: Literal["wait", "skip"] = "wait",
     consumers: int = 1,
 ) -> Server:
@@ -252,10 +255,9 @@ def serve(
 
     Args:
         loader: a `DataLoader`, without `output`: each consumer chooses its own.
-        name: 1 to 64 letters, digits and characters of `_.:-`; no other running server of this user has it.
-        each: "all" gives each batch to each consumer; "one" gives each batch to one consumer, the first that asks.
-        slow: with `each="all"`: if a consumer is 4 batches behind, "wait" lets the others wait for it; "skip" lets it
-            miss the oldest batches.
+        name: 1 to 64 ASCII letters, digits and characters of `_.:-`; no other running server of this user has it.
+        slow: if a consumer is 4 batches behind, "wait" lets the others wait for it; "skip" lets it miss the oldest
+            batches.
         consumers: how many consumers must be attached before the first batch is made.
 
     Returns:
@@ -268,22 +270,20 @@ def serve(
     if not isinstance(loader, DataLoader):
         raise bad_argument("loader", loader, "must be a gluonloader.DataLoader")
     check_name(name)
-    if each not in ("all", "one"):
-        raise bad_argument("each", each, 'must be "all" or "one"')
-    if slow not in ("wait", "skip") or (slow == "skip" and each == "one"):
-        raise bad_argument("slow", slow, 'must be "wait", or "skip" with each="all"')
+    if slow not in ("wait", "skip"):
+        raise bad_argument("slow", slow, 'must be "wait" or "skip"')
     if sys.platform != "linux":
         raise OSError(f"gluonloader.serve needs Linux; this platform is {sys.platform!r}")
     if loader.epochs.delivery.convert is not None:
         right = 'remove output and pin_memory here, and pass them to attach, e.g. output="torch"'
         raise bad_argument("loader", loader, right)
-    return Server(loader, name, each, slow, check_int("consumers", consumers, 1))
+    return Server(loader, name, slow, check_int("consumers", consumers, 1))
 
 
-def _welcome(loader: DataLoader[Any], each: str) -> Welcome:
+def _welcome(loader: DataLoader[Any]) -> Welcome:
     try:
         length: int | None = len(loader)
     except Exception:  # the dataset or the sampler has no length
         length = None
     batch_size = loader.batch_size
-    return Welcome(os.getpid(), each, length, None if batch_size is None else int(batch_size))
+    return Welcome(os.getpid(), length, None if batch_size is None else int(batch_size))

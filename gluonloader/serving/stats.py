@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..units import duration
 
-
-def cure_of_slow(each: str) -> str:
-    """What to do about a consumer for which the others wait."""
-    return 'end it, or pass slow="skip" to serve' if each == "all" else "end it"
+CURE_OF_SLOW: Final = 'end it, or pass slow="skip" to serve'  # what to do about a consumer for which the others wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,6 @@ class ServerStats:
 
     Attributes:
         name, pid: of the server.
-        each: who gets a batch: "all" or "one".
         epoch: of the newest batch; None before the first.
         batches: how many batches the loader has made.
         copies: how many of them the server has copied into shared memory, since they did not lie there.
@@ -50,7 +46,6 @@ class ServerStats:
 
     name: str
     pid: int
-    each: str
     epoch: int | None
     batches: int
     copies: int
@@ -60,8 +55,7 @@ class ServerStats:
 
     def __str__(self) -> str:
         lines = [
-            f"server {self.name!r} (pid {self.pid}), each={self.each!r}: "
-            f"{self.batches:,} batches, {self.copies:,} copied",
+            f"server {self.name!r} (pid {self.pid}): {self.batches:,} batches, {self.copies:,} copied",
             f"  waited for batches for {duration(self.made_s)}, for consumers for {duration(self.idle_s)}",
         ]
         for one in self.consumers:

@@ -23,7 +23,7 @@ _EXAMPLES: Final = """\
   python -m gluonloader serve train:make --name images      serves the loader that make() in train.py returns:
                                                               def make(**options):
                                                                   return DataLoader(dataset, 64, **options)
-  python -m gluonloader serve train:make --name images --each one --with "num_workers=8"
+  python -m gluonloader serve train:make --name images --slow skip --with "num_workers=8"
   python -m gluonloader serve train:make --name images --state images.json    continues after a restart
 """
 _SAVING_S: Final = 10.0  # how often the position is written to the file
@@ -35,9 +35,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "a function that returns a new DataLoader; MODULE is the name of a module, or the path of a .py file"
     parser.add_argument("factory", metavar="MODULE:FACTORY", help=text)
     parser.add_argument("--name", required=True, help="the name by which programs attach")
-    text = "all: each program gets each batch (default); one: each batch goes to one program"
-    parser.add_argument("--each", choices=["all", "one"], default="all", help=text)
-    text = "wait: the programs wait for a slow one (default); skip: a slow program misses batches; only with --each all"
+    text = "wait: the programs wait for a slow one (default); skip: a slow program misses batches"
     parser.add_argument("--slow", choices=["wait", "skip"], default="wait", help=text)
     text = "wait until N programs have attached before the first batch is made (default 1)"
     parser.add_argument("--consumers", type=at_least(1), default=1, metavar="N", help=text)
@@ -55,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     with load_factory(options.factory)(**options.arguments) as loader:
         if options.state is not None and options.state.exists():
             loader.load_state_dict(options.state.read_text())
-        with serve(loader, options.name, options.each, options.slow, options.consumers) as server:
+        with serve(loader, options.name, options.slow, options.consumers) as server:
             _save(server, options.state)  # now, so that a state that cannot be saved is an error at the start
             show(f"serving {options.name!r} (pid {os.getpid()}); attach with gluonloader.attach({options.name!r})")
             sys.stdout.flush()

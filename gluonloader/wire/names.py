@@ -1,6 +1,6 @@
 """Sockets that have a name in memory, by which processes of one user meet on a machine.
 
-    one process    listen(address) --> Listener.accept --> a connection to each process that connects
+    one process    listen(address) --> Door (door.py) --> a connection to each process that connects
     the others     connect(address)
 
 The name belongs to an abstract socket, so nothing is left of it when the process has ended, in whatever way.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import struct
 import time
@@ -23,9 +22,6 @@ from .ends import close_end, track_end
 
 T = TypeVar("T")
 
-RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there were too many open files
-
-
 _PAUSE_S: Final = 0.01  # between two tries to connect
 
 
@@ -34,7 +30,7 @@ class OtherUser(Exception):
 
 
 class NoRoom(Exception):
-    """A process has the name, but accepts no connection: it is stopped, or does not know what it is asked for."""
+    """A process has the name, but accepts no connection: it is stopped, or it is another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,52 +97,6 @@ def listen(address: str, queue: int) -> socket.socket | None:
             return None
         raise
     return listener
-
-
-class Listener:
-    """Accepts connections of processes of the same user; pauses while this process has too many open files.
-
-    Args:
-        end: the socket that listens, not blocking.
-        poll: watches it, except during a pause.
-    """
-
-    def __init__(self, end: socket.socket, poll: select.poll) -> None:
-        self._end, self._poll = end, poll
-        self._paused_until: float | None = None
-        poll.register(end, select.POLLIN)
-
-    def fileno(self) -> int:
-        return self._end.fileno()
-
-    @property
-    def paused(self) -> bool:
-        return self._paused_until is not None
-
-    def accept(self) -> socket.socket | None:
-        """The next connection, as a non-blocking socket; None if there is none, or it is not one of the same user."""
-        try:
-            with no_fork:
-                connection = track_end(self._end.accept()[0])
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._poll.unregister(self._end)
-                self._paused_until = time.monotonic() + RETRY_S
-            return None
-        connection.setblocking(False)
-        if peer(connection).uid != os.geteuid():
-            close_end(connection)
-            return None
-        return connection
-
-    def resume(self) -> None:
-        """Ends the pause if it has lasted long enough."""
-        if self._paused_until is not None and time.monotonic() >= self._paused_until:
-            self._paused_until = None
-            self._poll.register(self._end, select.POLLIN)
-
-    def close(self) -> None:
-        close_end(self._end)
 
 
 def read_last(read: Callable[[], T]) -> T:

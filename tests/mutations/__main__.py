@@ -44,7 +44,12 @@ STATES = (
 )
 # The tests of each folder or file, the fastest first: those that have its name, and those of what relies on it.
 TESTS = {
-    "wire": ("tests/wire", "tests/serving/test_attaching.py", "tests/executors/test_shared_workers.py", "tests/serving"),
+    "wire": (
+        "tests/wire",
+        "tests/serving/test_attaching.py",
+        "tests/executors/test_shared_workers.py",
+        "tests/serving",
+    ),
     "executors/process/lane_end.py": ("tests/executors/test_shared_workers.py",),
     "executors/shared/program.py": ("tests/executors/test_program.py",),
     "ranks.py": ("tests/executors/test_program.py", "tests/test_ranks.py"),

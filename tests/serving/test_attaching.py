@@ -36,6 +36,7 @@ def test_a_server_that_is_stopped_is_an_error_and_answers_afterwards():
     name = new_server_name()
     with Served(lambda: gl.DataLoader(range(4), 2), name) as server:
         os.kill(server.pid, signal.SIGSTOP)
+        os.waitpid(server.pid, os.WUNTRACED)  # until it has stopped
         try:
             with pytest.raises(ConnectionRefusedError, match="does not answer; it is suspended"):
                 gl.attach(name, wait=0.2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader.serving.distribution import ForAll, ForOne, Item
+from gluonloader.serving.distribution import Distribution, Item
 from gluonloader.serving.messages import Kind
 
 pytestmark = pytest.mark.numpy_only
@@ -70,8 +70,6 @@ class Program:
                 consumer.kept.append(item)
             else:
                 consumer.done += 1
-        elif consumer.done < EPOCHS:
-            self.distribution.ask(consumer.number)
 
     def release(self, consumer):
         if consumer.kept:
@@ -100,7 +98,7 @@ def run(distribution, actions, first):
         program.attach()
     for action, which in actions:
         program.step()
-        assert len(distribution._items) <= WINDOW or isinstance(distribution, ForOne)
+        assert len(distribution._items) <= WINDOW
         if action == "attach":
             program.attach()
         elif program.consumers:
@@ -121,43 +119,25 @@ usual = actions_of("receive", "receive", "receive", "release", "release", "die",
 
 @given(usual, st.integers(0, 4))
 def test_all_consumers_get_all_batches_in_order(actions, first):
-    program = run(ForAll(WINDOW, False), actions, first)
+    program = run(Distribution(WINDOW, False), actions, first)
     for consumer in program.consumers.values():
         numbers = [item.number for item in consumer.received]
         assert numbers == list(range(numbers[0] if numbers else program.read, program.read))
 
 
 @given(usual, st.integers(0, 4))
-def test_no_batch_is_lost_if_consumers_of_all_die(actions, first):
-    program = run(ForAll(WINDOW, False), actions, first)
+def test_no_batch_is_lost_if_consumers_die(actions, first):
+    program = run(Distribution(WINDOW, False), actions, first)
     received = {item.number for item in program.received_by_dead}
     for consumer in program.consumers.values():
         received.update(item.number for item in consumer.received)
     assert received == set(range(program.read))
 
 
-@given(usual, st.integers(0, 4))
-def test_each_batch_goes_to_one_consumer(actions, first):
-    program = run(ForOne(), actions, first)
-    items = [*program.received_by_dead, *(item for one in program.consumers.values() for item in one.received)]
-    batches = Counter((item.epoch, item.batch) for item in items if item.kind is Kind.BATCH)
-    assert batches == Counter({(epoch, at): 1 for epoch in range(EPOCHS) for at in range(BATCHES)})
-
-
-@given(usual, st.integers(0, 4))
-def test_an_epoch_of_one_ends_after_all_its_batches_were_received(actions, first):
-    program = run(ForOne(), actions, first)
-    for consumer in program.consumers.values():
-        epochs = [(item.epoch, item.kind is Kind.END) for item in consumer.received]
-        assert epochs == sorted(epochs)  # batches of an epoch, then its end
-        ends = [epoch for epoch, is_end in epochs if is_end]
-        assert ends == list(range(ends[0], EPOCHS)) if ends else True
-
-
-@pytest.mark.parametrize("make", [lambda: ForAll(WINDOW, False), lambda: ForAll(WINDOW, True), ForOne])
+@pytest.mark.parametrize("skips", [False, True])
 @given(actions=usual, first=st.integers(0, 4))
-def test_memory_is_freed_once_and_only_when_nobody_needs_it(make, actions, first):
-    program = Program(make())
+def test_memory_is_freed_once_and_only_when_nobody_needs_it(skips, actions, first):
+    program = Program(Distribution(WINDOW, skips))
     for _ in range(first):
         program.attach()
     for action, which in actions:
@@ -178,7 +158,7 @@ def test_memory_is_freed_once_and_only_when_nobody_needs_it(make, actions, first
 
 @given(actions_of("receive", "receive", "release", "attach"), st.integers(2, 4))
 def test_a_slow_consumer_that_skips_stops_nobody(actions, first):
-    program = Program(ForAll(WINDOW, True))
+    program = Program(Distribution(WINDOW, True))
     slow, *others = [program.attach() for _ in range(first)]
     for action, which in actions:
         program.step()
@@ -199,7 +179,7 @@ def test_a_slow_consumer_that_skips_stops_nobody(actions, first):
 
 
 def test_others_wait_for_a_consumer_that_stalls_and_it_is_named():
-    program = Program(ForAll(WINDOW, False))
+    program = Program(Distribution(WINDOW, False))
     stalled, other = program.attach(), program.attach()
     for _ in range(20):
         program.step()
@@ -212,7 +192,7 @@ def test_others_wait_for_a_consumer_that_stalls_and_it_is_named():
 
 
 def test_a_consumer_may_leave_an_epoch():
-    program = Program(ForAll(WINDOW, False))
+    program = Program(Distribution(WINDOW, False))
     first, second = program.attach(), program.attach()
     program.step()
     program.receive(first)
@@ -225,7 +205,7 @@ def test_a_consumer_may_leave_an_epoch():
 
 
 def test_the_position_is_that_after_the_last_batch_which_all_have_received():
-    program = Program(ForAll(WINDOW, False))
+    program = Program(Distribution(WINDOW, False))
     fast, slow = program.attach(), program.attach()
     program.step()
     assert program.distribution.state is None
@@ -237,112 +217,3 @@ def test_the_position_is_that_after_the_last_batch_which_all_have_received():
     assert program.distribution.places[fast.number].state == {"epoch": 0, "batch": 2}
     program.die(slow)
     assert program.distribution.state == {"epoch": 0, "batch": 2}
-
-
-def test_the_position_of_one_contains_later_batches_that_were_received():
-    distribution = ForOne()
-    for consumer in (1, 2, 3):
-        distribution.attach(consumer)
-    for batch in range(4):
-        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": []}))
-    items = {}
-    for consumer in (1, 2, 3):
-        distribution.ask(consumer)
-        (due,) = distribution.due()
-        items[consumer] = due.item
-    distribution.acknowledge(1, items[1].number)
-    distribution.acknowledge(3, items[3].number)
-    assert (distribution.state["batch"], distribution.state["ahead"]) == (1, [[2, 3]])
-    distribution.acknowledge(2, items[2].number)
-    assert (distribution.state["batch"], distribution.state["ahead"]) == (3, [])
-
-
-def test_the_position_of_one_keeps_later_batches_that_its_loader_knew():
-    first = {"epoch": 0, "batch": 0, "ahead": [[3, 5]]}
-    distribution = ForOne(first)
-    for consumer in (1, 2):
-        distribution.attach(consumer)
-        distribution.ask(consumer)
-    for batch in range(2):
-        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": [[3, 5]]}))
-    one, two = distribution.due()
-    distribution.acknowledge(two.consumer, two.item.number)
-    assert (distribution.state["batch"], distribution.state["ahead"]) == (0, [[1, 2], [3, 5]])
-    distribution.acknowledge(one.consumer, one.item.number)
-    assert (distribution.state["batch"], distribution.state["ahead"]) == (2, [[3, 5]])
-
-
-def test_an_error_is_no_batch_of_the_position_of_one():
-    distribution = ForOne({"epoch": 0, "batch": 0, "ahead": []})
-    for consumer in (1, 2):
-        distribution.attach(consumer)
-        distribution.ask(consumer)
-    distribution.add(Item(Kind.BATCH, 0, 0))
-    distribution.add(Item(Kind.ERROR, 0))
-    _, error = distribution.due()
-    distribution.acknowledge(error.consumer, error.item.number)
-    assert distribution.state["ahead"] == []
-
-
-def test_the_end_of_an_epoch_whose_batches_were_all_received_reaches_new_consumers():
-    distribution = ForOne()
-    distribution.attach(1)
-    distribution.know(0, range(2))
-    distribution.ask(1)
-    for batch in range(2):
-        assert distribution.wants()
-        distribution.add(Item(Kind.BATCH, 0, batch))
-    distribution.add(Item(Kind.END, 0))
-    assert [due.item.kind for due in distribution.due()] == [Kind.END]
-
-
-def test_no_epoch_of_one_starts_while_a_batch_of_the_last_one_may_come_back():
-    distribution = ForOne()
-    distribution.attach(1)
-    distribution.attach(2)
-    distribution.ask(1)
-    distribution.add(Item(Kind.BATCH, 0, 0))
-    (due,) = distribution.due()
-    distribution.add(Item(Kind.END, 0))
-    distribution.attach(3)
-    distribution.ask(2)
-    distribution.ask(3)
-    assert not distribution.wants()
-    distribution.detach(due.consumer)
-    assert [one.item.kind for one in distribution.due()] == [Kind.BATCH]
-
-
-def test_batches_that_another_consumer_reports_are_taken_back_from_the_queue():
-    distribution = ForOne()
-    distribution.attach(1)
-    for batch in range(2):
-        distribution.add(Item(Kind.BATCH, 0, batch))
-    distribution.know(0, range(1))
-    distribution.ask(1)
-    assert [due.item.batch for due in distribution.due()] == [1]
-
-
-def test_leaving_an_epoch_does_not_change_the_position():
-    distribution = ForAll(WINDOW, False, {"epoch": 0, "batch": 0})
-    distribution.attach(1)
-    for batch in range(3):
-        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1}))
-    first, _ = distribution.due()
-    distribution.acknowledge(1, first.item.number)
-    distribution.skip(1, 0)
-    assert distribution.places[1].state == {"epoch": 0, "batch": 1}
-
-
-def test_batches_that_were_received_from_an_earlier_server_do_not_come_again():
-    distribution = ForOne()
-    distribution.attach(1)
-    distribution.know(0, range(1, 3))
-    got = []
-    for batch in range(4):
-        distribution.add(Item(Kind.BATCH, 0, batch))
-    for _ in range(3):
-        distribution.ask(1)
-        for due in distribution.due():
-            got.append(due.item.batch)
-            distribution.acknowledge(1, due.item.number)
-    assert got == [0, 3]

@@ -7,7 +7,7 @@ from gluonloader.serving.mapping import Mappings
 
 
 def test_a_slab_that_the_server_has_closed_already_is_not_mapped():
-    mappings, descriptor = Mappings(writable=False), anonymous_file()
+    mappings, descriptor = Mappings(), anonymous_file()
     mappings.add(1, descriptor)  # empty: the server has given back its memory
     assert not mappings.has(1, 1)
     descriptor = anonymous_file()

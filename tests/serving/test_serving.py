@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import collections
 import copy
+import ctypes
+import errno
 import gc
+import itertools
+import mmap
 import multiprocessing
 import os
 import pickle
 import random
 import re
 import resource
-import select
 import signal
 import socket
 import threading
@@ -63,16 +66,6 @@ def test_each_consumer_gets_all_batches(executor):
     assert (stats.copies > 0) == (executor != PROCESS)
 
 
-@pytest.mark.parametrize("executor", [SERIAL.arguments, PROCESS], ids=["serial", "process"])
-def test_each_batch_goes_to_one_consumer(executor):
-    name = new_server_name()
-    readers = consumers(3, read_epochs, name, 2)
-    with Served(numbered(executor), name, each="one", consumers=3):
-        found = [reader.answer() for reader in readers]
-    for epoch, batches in enumerate(own(2)):
-        assert sorted(sum((one[epoch] for one in found), [])) == sorted(batches)
-
-
 class Mixed:
     """Samples of many kinds."""
 
@@ -116,14 +109,9 @@ def test_a_batch_in_another_order_of_axes():
     assert batches[0].shape == (500, 4)
 
 
-def test_only_batches_of_one_are_writable():
-    for each in ("all", "one"):
-        with Served(numbered(), new_server_name(), each=each) as server, gl.attach(server.name) as loader:
-            batch = next(iter(loader))
-            assert batch.flags.writeable == (each == "one")
-            if each == "one":
-                batch[:] = 7
-                assert (batch == 7).all()
+def test_batches_are_read_only():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        assert not next(iter(loader)).flags.writeable
 
 
 def test_output_belongs_to_the_consumer():
@@ -159,12 +147,11 @@ class Fails(Numbered):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_an_error_of_the_dataset_comes_in_its_place(each):
+def test_an_error_of_the_dataset_comes_in_its_place():
     def make():
         return gl.DataLoader(Fails(20), 4, **PROCESS)
 
-    with Served(make, new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         first = [int(batch[0, 0]) for batch in islice(iterator, 2)]
         with pytest.raises(KeyError, match="no such sample") as error:
@@ -209,7 +196,7 @@ def test_it_looks_like_a_loader():
         with pytest.warns(RuntimeWarning, match=r"set_epoch\(0\) has no effect: .* epoch 1 comes next"):
             loader.set_epoch(0)
         loader.set_epoch(0)  # warns once
-        assert re.fullmatch(r"ServedLoader\('test.*', each='all', pid \d+\)", repr(loader))
+        assert re.fullmatch(r"ServedLoader\('test.*', pid \d+\)", repr(loader))
         assert str(server.pid) in repr(loader)
 
 
@@ -237,13 +224,6 @@ def test_iter_after_a_break_starts_the_next_epoch():
         assert [batch.tolist() for batch in loader] == expected[2]
 
 
-def test_iter_after_a_break_continues_the_epoch_of_one():
-    with Served(numbered(), new_server_name(), each="one") as server, gl.attach(server.name) as loader:
-        expected = own(2)
-        found = [batch.tolist() for batch in islice(loader, 4)] + [batch.tolist() for batch in loader]
-        assert [found, [batch.tolist() for batch in loader]] == expected
-
-
 def test_threads_may_read_one_iterator():
     with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
         found, iterator = [], iter(loader)
@@ -262,9 +242,8 @@ def test_threads_may_read_one_iterator():
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_batches_that_are_kept_do_not_change(each):
-    with Served(numbered(), new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+def test_batches_that_are_kept_do_not_change():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
         kept = [batch for _ in range(3) for batch in loader]
         assert loader.stats().consumers[0].kept <= 4
     assert [batch.tolist() for batch in kept] == sum(own(3), [])
@@ -300,13 +279,68 @@ def test_memory_is_free_when_the_last_array_has_died():
         assert loader.stats().consumers[0].kept == 0
 
 
+def mapped_slabs():
+    """How many blocks of shared memory of a server this process has mapped."""
+    with open("/proc/self/maps") as file:
+        return len({line.split()[4] for line in file if "memfd:gluonloader" in line})
+
+
+def keep_and_die(one, name):
+    kept = list(islice(gl.attach(name), 3))
+    os.kill(os.getpid(), signal.SIGKILL)
+    return kept
+
+
+def keep_and_close(one, name):
+    with gl.attach(name) as loader:
+        kept = list(islice(loader, 3))
+    return len(kept)
+
+
+@pytest.mark.parametrize("leave", [keep_and_die, keep_and_close])
+def test_consumers_that_leave_with_batches_pin_no_memory_in_the_others(leave):
+    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))
+        for _ in range(15):
+            (other,) = consumers(1, leave, server.name)
+            while other.process.is_alive():
+                next(batches)
+            other.answer()
+        for _ in range(20):
+            next(batches)
+        assert mapped_slabs() <= 4 * (2 + 1) + 8  # of two consumers, and in flight
+
+
+def test_a_consumer_cannot_write_into_the_memory_of_the_server():
+    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+        images = next(iter(loader))[0]
+        page = images.__array_interface__["data"][0] // mmap.PAGESIZE * mmap.PAGESIZE
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_WRITE)
+        assert ctypes.get_errno() == errno.EACCES
+
+
+def limited(limit):
+    """A loader without workers, whose batches of 1.3 MB the server copies."""
+    return lambda: gl.DataLoader([np.full(40_000, index) for index in range(40)], 4, memory_limit=limit)
+
+
+def test_memory_limit_counts_the_copies_of_the_server():
+    with Served(limited("6MB"), new_server_name()) as server, gl.attach(server.name) as loader:
+        assert [int(batch[0, 0]) for batch in loader] == list(range(0, 40, 4))
+        kept = list(islice(loader, 4))
+        assert [int(batch[0, 0]) for batch in kept] == [0, 4, 8, 12]
+    with Served(limited("1MB"), new_server_name()) as server, gl.attach(server.name) as loader:
+        with pytest.raises(gl.errors.SharedMemoryError, match=r"needs 1,284,153 bytes, but memory_limit=1,048,576"):
+            next(iter(loader))
+
+
 def read_twice(one, name):
     return read_epochs(one, name, 2)
 
 
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_batches_stay_valid_after_their_loader_is_closed(each):
-    with Served(numbered(), new_server_name(), each=each) as server:
+def test_batches_stay_valid_after_their_loader_is_closed():
+    with Served(numbered(), new_server_name()) as server:
         with gl.attach(server.name) as loader:
             kept = list(islice(loader, 4))
         deleted = gl.attach(server.name)
@@ -374,11 +408,11 @@ def test_no_descriptor_at_all_is_an_error_and_loses_nothing():
 
 
 def test_nothing_is_left():
-    for each in ("all", "one"):  # the first pass imports modules and fills caches
+    for _ in range(2):  # the first pass imports modules and fills caches
         gc.collect()  # what other tests have left
         before = threads_and_files()
         loader = loader_of({})
-        with gl.serve(loader, name := new_server_name(), each=each) as server:
+        with gl.serve(loader, name := new_server_name()) as server:
             (reader,) = consumers(1, read_epochs, name)
             assert len(reader.answer()[0]) == 15
             with gl.attach(name) as attached:
@@ -428,21 +462,14 @@ def read_or_die(one, name, steps):
 
 
 @pytest.mark.parametrize("steps", [0, 5])
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_a_consumer_that_dies_costs_the_others_nothing(each, steps):
+def test_a_consumer_that_dies_costs_the_others_nothing(steps):
     name = new_server_name()
     first, *others = consumers(3, read_or_die, name, steps)
-    with Served(numbered(length=200), name, each=each, consumers=3) as server:
+    with Served(numbered(length=200), name, consumers=3) as server:
         found = first.answer()
         assert [other.answer() for other in others] == [None, None]
         assert eventually(lambda: not server.ask("stats").consumers)
-    expected = own(length=200)[0]
-    if each == "all":
-        assert found == expected
-    else:  # a killed consumer has received `steps + 1` batches, unless the epoch ended before
-        missing = [batch for batch in expected if batch not in found]
-        assert len(missing) <= 2 * (steps + 1)
-        assert len(found) + len(missing) == len(expected)
+    assert found == own(length=200)[0]
 
 
 def note_and_die(one, name, folder, steps):
@@ -456,21 +483,17 @@ def note_and_die(one, name, folder, steps):
 
 @pytest.mark.kill
 @pytest.mark.parametrize("seed", range(KILLS))
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_the_death_of_consumers_loses_and_doubles_no_batch(each, seed, tmp_path):
+def test_the_death_of_consumers_loses_and_doubles_no_batch(seed, tmp_path):
     rng, name = random.Random(seed), new_server_name()
     steps = [10**9, *(rng.randint(0, 30) for _ in range(3))]
     readers = consumers(4, note_and_die, name, tmp_path, steps)
-    with Served(numbered(length=320), name, each=each, consumers=4) as server:
+    with Served(numbered(length=320), name, consumers=4) as server:
         for reader in readers:
             assert reader.answer() is None
         assert eventually(lambda: not server.ask("stats").consumers)
     found = [(tmp_path / str(one)).read_text().splitlines() for one in range(4)]
     expected = [str([row[0] for row in batch]) for batch in own(length=320)[0]]
-    if each == "one":
-        assert sorted(sum(found, [])) == sorted(expected)
-    else:
-        assert found == [expected, *(expected[: step + 1] for step in steps[1:])]
+    assert found == [expected, *(expected[: step + 1] for step in steps[1:])]
 
 
 def read_while_killing(one, name, seed):
@@ -535,36 +558,14 @@ def test_a_new_server_continues_from_the_last_state(seed):
     assert found == [sum(own(4, length=200), [])[:150]] * 2
 
 
-def take_from_servers(one, name, seed):
-    """All batches of an epoch of `one` that this consumer gets."""
-    rng, found = random.Random(10 * seed + one), []
-    with gl.attach(name, wait=60) as loader:
-        iterator = iter(loader)
-        while True:
-            try:
-                found.append(next(iterator).tolist())
-            except StopIteration:
-                return found
-            except gl.errors.LoaderClosed:
-                loader.reconnect(wait=60)
-            select.select([], [], [], rng.random() * 0.001)
-
-
-@pytest.mark.kill
-@pytest.mark.parametrize("seed", range(KILLS))
-def test_a_new_server_of_one_continues_from_the_last_state(seed):
-    rng, name = random.Random(seed), new_server_name()
-    readers = consumers(3, take_from_servers, name, seed)
-    state = None
-    for run in range(3):
-        with Served(numbered(length=800), name, state, each="one", consumers=3) as server:
-            if run == 2:
-                found = [reader.answer() for reader in readers]
-                break
-            for _ in range(rng.randint(2, 10)):
-                state = server.ask("state_dict")
-            server.kill()
-    assert sorted(sum(found, [])) == sorted(own(length=800)[0])
+def test_reconnect_to_a_server_that_runs_loses_nothing():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as slow:
+        with gl.attach(server.name) as fast:
+            iterator, found = iter(fast), [batch.tolist() for batch in islice(slow, 3)]
+            for _ in range(6):
+                next(iterator)
+            slow.reconnect()
+        assert found + [batch.tolist() for batch in islice(slow, 12)] == own()[0]
 
 
 def test_the_end_of_a_server_is_an_error_at_once_that_says_why():
@@ -645,6 +646,14 @@ def stop_after_first(one, name):
         return 1 + len(list(iterator))
 
 
+def test_a_timeout_names_another_loader_of_this_program():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+        with gl.attach(server.name) as other:
+            assert next(iter(other)).shape == (4, 500)
+            with pytest.raises(gl.errors.BatchTimeout, match="waits for another loader of this program, .*; end it"):
+                list(loader)
+
+
 def test_a_consumer_that_is_stopped_may_skip():
     name = new_server_name()
     stopped = Rank(0, stop_after_first, name)
@@ -659,12 +668,11 @@ def test_a_consumer_that_is_stopped_may_skip():
 # -- interrupts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_an_interrupt_anywhere_in_next_loses_no_batch(each):
+def test_an_interrupt_anywhere_in_next_loses_no_batch():
     before = signal.signal(signal.SIGALRM, raise_alarm)
     try:
         point, found, arrived = 0, [], 0
-        with Served(numbered(length=4000), new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+        with Served(numbered(length=4000), new_server_name()) as server, gl.attach(server.name) as loader:
             iterator = iter(loader)
             while point < 400:
                 try:
@@ -787,16 +795,21 @@ def test_a_second_server_of_a_name_is_refused():
     ("arguments", "text"),
     [
         (([1], "x"), "loader=.*must be a gluonloader.DataLoader"),
-        ((None, "a b"), "name='a b': must be 1 to 64 letters"),
-        ((None, "x", "some"), 'each=\'some\': must be "all" or "one"'),
-        ((None, "x", "one", "skip"), "slow='skip': must be"),
-        ((None, "x", "all", "wait", 0), "consumers=0"),
+        ((None, "a b"), "name='a b': must be 1 to 64 ASCII letters"),
+        ((None, "zwölf"), "name='zwölf': must be 1 to 64 ASCII letters"),
+        ((None, "x", "some"), 'slow=\'some\': must be "wait" or "skip"'),
+        ((None, "x", "wait", 0), "consumers=0"),
     ],
 )
 def test_wrong_arguments_of_serve(arguments, text):
     loader, *others = arguments
     with pytest.raises(ValueError, match=text):
         gl.serve(loader or gl.DataLoader([1, 2], 1), *others)
+
+
+def test_an_argument_that_was_taken_out_says_what_to_use():
+    with pytest.raises(TypeError, match='no argument each: each consumer gets each batch; .*share="node"'):
+        gl.serve(gl.DataLoader([1, 2], 1), "x", each="one")
 
 
 def test_wrong_arguments_of_attach():
@@ -856,14 +869,13 @@ def test_a_long_state():
         assert "x" * 500_000 in str(loader.state_dict())
 
 
-@pytest.mark.parametrize("each", ["all", "one"])
-def test_a_loader_that_was_partly_read(each):
+def test_a_loader_that_was_partly_read():
     def make():
         loader = loader_of()
         next(iter(loader))
         return loader
 
-    with Served(make, new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
         first = server.ask("state_dict")
         assert (first["epoch"], first["batch"]) == (1, 0)
         iterator = iter(loader)
