@@ -5,6 +5,7 @@ import errno
 import multiprocessing
 import os
 import socket
+import subprocess
 import traceback
 from itertools import count
 
@@ -87,6 +88,11 @@ def full_queue(address):
 
 def lists(loader):
     return [batch.tolist() for batch in loader]
+
+
+def stop(pid):
+    """Stops a process for a moment."""
+    subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 0.1; kill -CONT {pid}"], stderr=subprocess.DEVNULL)
 
 
 def nothing_left(pids):

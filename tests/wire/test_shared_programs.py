@@ -10,13 +10,12 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import time
 
 import pytest
 from conftest import crew, eventually, is_running, workers
 from samples import Numbered
-from sharing import Rank, lists, loader_of, new_name
+from sharing import Rank, lists, loader_of, new_name, stop
 
 from gluonloader.options import Processes
 
@@ -32,11 +31,6 @@ def processes_of(loader):
     """The pids of the server and of the workers, as far as this rank knows them now."""
     server = crew(loader)._server
     return [] if server is None else [server.welcome.pid], workers(loader)
-
-
-def stop(pid):
-    """Stops a process for a moment."""
-    subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 0.1; kill -CONT {pid}"], stderr=subprocess.DEVNULL)
 
 
 def read_in_child(loader, expected):
