@@ -53,7 +53,13 @@ def test_arguments_that_carry_a_rank_do_not_count(of, first, second):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(["--lr", "1"], ["--lr", "2"]), (["--rank", "--lr=1"], ["--rank", "--lr=2"]), ([], ["0"]), (["a"], ["b"])],
+    [
+        (["--lr", "1"], ["--lr", "2"]),
+        (["--rank", "--lr=1"], ["--rank", "--lr=2"]),
+        (["--rank=0", "a"], ["--rank=0", "b"]),
+        ([], ["0"]),
+        (["a"], ["b"]),
+    ],
 )
 def test_other_arguments_tell_programs_apart(of, first, second):
     assert of(*first) != of(*second)

@@ -190,6 +190,55 @@ def test_close_of_the_last_rank_waits_until_nothing_is_left():
     assert not any(map(is_running, pids))
 
 
+def mapped_slabs(pid):
+    """How many slabs a process has mapped."""
+    with open(f"/proc/{pid}/maps") as file:
+        return sum("memfd:gluonloader" in line for line in file)
+
+
+def read_and_leave(rank, number, name, together, look):
+    """Rank 1 reads all and leaves; `look` watches what that does to the workers, in rank 0."""
+    with loader_of(rank, number, name, Numbered(800), num_workers=1) as loader:
+        list(loader)
+        together.wait(60)
+        if not rank:
+            return look(loader, together)
+        list(loader)
+        together.wait(60)
+        together.wait(60)
+    together.wait(60)
+    return None
+
+
+def slabs_before_and_after(loader, together):
+    (worker,) = workers(loader)
+    together.wait(60)
+    before = mapped_slabs(worker)
+    together.wait(60)
+    together.wait(60)
+    return eventually(lambda: mapped_slabs(worker) < before)
+
+
+def test_workers_unmap_the_memory_of_a_rank_that_leaves():
+    found = over_ranks(2, read_and_leave, 2, new_name(), multiprocessing.Barrier(2), slabs_before_and_after)
+    assert found == [True, None]
+
+
+def server_after_a_stop(loader, together):
+    (server,) = server_of(loader)
+    together.wait(60)
+    os.kill(server, signal.SIGSTOP)
+    together.wait(60)
+    together.wait(60)
+    os.kill(server, signal.SIGCONT)
+    return len(lists(loader)), server_of(loader) == [server]
+
+
+def test_a_rank_that_leaves_a_stopped_server_does_not_end_it_for_the_others():
+    found = over_ranks(2, read_and_leave, 2, new_name(), multiprocessing.Barrier(2), server_after_a_stop)
+    assert found == [(100, True), None]
+
+
 def test_the_last_rank_ends_a_server_that_is_stopped():
     with loader_of(0, 1, new_name(), Numbered(40)) as loader:
         list(loader)

@@ -1,0 +1,69 @@
+"""The door lets processes in, also after a time with too many open files; and messages with descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import socket
+
+import pytest
+from conftest import eventually, in_child
+
+from gluonloader.wire.descriptors import receive, rights
+from gluonloader.wire.door import Door
+from gluonloader.wire.names import connect, listen
+
+pytestmark = pytest.mark.numpy_only
+
+
+@contextlib.contextmanager
+def no_free_descriptor():
+    """Within the block, this process can open no more files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno(), limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def let_in_later():
+    address, poll = f"\0gluonloader-test-door-{os.getpid()}", select.poll()
+    door = Door(listen(address, 5), poll, 100)
+    first = connect(address, 1)
+    first.send(b"hello")
+    ((descriptor, _),) = poll.poll(10_000)
+    with no_free_descriptor():
+        assert door.handle(descriptor) is None
+    assert door.paused
+    assert poll.poll(0) == []
+
+    def resumes():
+        door.resume()
+        return not door.paused
+
+    assert eventually(resumes)
+    assert door.handle(poll.poll(10_000)[0][0]) is None  # it is let in
+    guest = door.handle(poll.poll(10_000)[0][0])
+    return f"{guest.message.decode()} {guest.pid == os.getpid()}"
+
+
+def test_a_process_is_let_in_when_there_are_free_descriptors_again():
+    assert in_child(let_in_later) == "hello True"
+
+
+def receive_without_room():
+    one, other = socket.socketpair()
+    one.sendmsg([b"two"], rights([0, 1]))
+    with no_free_descriptor():
+        received = receive(other, 100, 2)
+    one.sendmsg([b"two"], rights([0, 1]))
+    later = receive(other, 100, 2)
+    return f"{received.data.decode()} {received.incomplete} {later.incomplete} {len(later.descriptors)}"
+
+
+def test_a_message_says_if_descriptors_are_missing():
+    assert in_child(receive_without_room) == "two True False 2"
