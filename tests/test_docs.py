@@ -6,6 +6,7 @@ not installed. So each block that uses a framework has to import it, even if a b
 """
 
 import builtins
+import importlib
 import importlib.util
 import json
 import os
@@ -203,6 +204,15 @@ def test_each_reference_to_a_note_names_its_place():
             wrong += [] if right else [(path, note, told)]
     assert count > 100
     assert wrong == []
+
+
+def test_each_note_is_broken_by_a_mutation_that_a_test_has_caught(monkeypatch):
+    folder = ROOT / "tests" / "mutations"
+    monkeypatch.syspath_prepend(folder)
+    caught_by = json.loads((folder / "caught_by.json").read_text())
+    mutations = [one for name in ("core", "parts") for one in importlib.import_module(name).MUTATIONS]
+    broken = {mutation.note for mutation in mutations if mutation.note and caught_by.get(mutation.name)}
+    assert broken == {name for name, _ in notes()}
 
 
 def test_pages_name_files_that_exist():

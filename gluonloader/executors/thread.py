@@ -5,9 +5,8 @@
 All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue. If
 bulk reads run side by side (`concurrency`), each worker has several threads.
 
-NOTE [a pool that serves]: the pool's initializer is the worker. It serves its queue until it reads None, and never
-returns to the pool's own task loop, which is slower. In the process executor, the worker runs instead of that loop,
-which would also lose the tasks of a worker that dies.
+The pool's initializer is the worker: it serves its queue until it reads None. The pool's own task loop, which is
+slower, never gets a task.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ class ThreadExecutor:
                 submission.window.put(Failed(submission.task, LoaderClosed(_CLOSED)))
 
     def _serve(self, numbers: SimpleQueue[int]) -> None:
-        """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
+        """What one thread does, from its start to its end."""
         worker = numbers.get()
         maker = BatchMaker(self._job, worker, set_current_seed)
         self._makers.append(maker)

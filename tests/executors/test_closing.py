@@ -397,6 +397,33 @@ def test_a_forked_child_that_exits_is_silent_and_leaves_the_workers_alone(forkin
         assert (done.returncode, done.stdout, errors) == (0, "3 19 0\n", "")
 
 
+HOLDS_THE_GIL = """
+import ctypes, os
+from gluonloader import DataLoader
+
+class Busy:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        if index == 1:
+            os.write(started, b"!")
+            ctypes.PyDLL(None).sleep(300)  # no thread of the worker can end it meanwhile
+        return index
+
+read, started = os.pipe()
+loader = DataLoader(Busy(), 1, num_workers=1, start_method="fork")
+batch = next(iter(loader))
+os.read(read, 1)
+loader.close()
+print("closed")
+"""
+
+
+def test_close_ends_a_worker_that_holds_its_gil():
+    assert run_program(HOLDS_THE_GIL, seconds=60).stdout == "closed\n"
+
+
 FORKS_WHILE_ANOTHER_CLOSES = """
 import os, threading, warnings
 from gluonloader.wire.ends import close_end, open_pair

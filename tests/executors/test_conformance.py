@@ -1,5 +1,6 @@
 """One body of tests over every executor and start method: order, window, structure, errors, independence."""
 
+import os
 import random
 import threading
 from collections import namedtuple
@@ -317,6 +318,18 @@ def test_workers_know_who_they_are(way):
     assert len({seed for _, _, seed, _ in found}) == len({i for i, _, _, _ in found})
     assert {size for *_, size in found} == {40}
     assert gl.get_worker_info() is None
+
+
+class Policy(Squares):
+    def __getitem__(self, index):
+        return os.sched_getscheduler(0)
+
+
+@pytest.mark.local
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")
+def test_workers_do_not_push_the_training_thread_off_its_core(process_way):
+    with process_way.loader(Policy(8), 4) as loader:
+        assert {int(policy) for batch in loader for policy in batch} == {os.SCHED_BATCH}
 
 
 class Initialised(Squares):

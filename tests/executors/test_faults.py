@@ -112,6 +112,25 @@ def test_a_batch_that_killed_its_worker_is_made_again(process_way, how, tmp_path
 
 
 @pytest.mark.local
+def test_workers_are_forked_in_the_thread_that_asks_for_batches(monkeypatch):
+    """Also those that replace dead ones: a fork in another thread would copy the locks that this thread holds."""
+    threads, fork = [], os.fork
+
+    def noted_fork():
+        threads.append(threading.current_thread())
+        return fork()
+
+    monkeypatch.setattr(os, "fork", noted_fork)
+    with FORK.loader(Numbered(40), 4) as loader:
+        for batch in loader:
+            if batch[0, 0] == 0:
+                for pid in workers(loader):
+                    os.kill(pid, signal.SIGKILL)
+    assert len(threads) > 2
+    assert set(threads) == {threading.current_thread()}
+
+
+@pytest.mark.local
 @pytest.mark.parametrize(
     ("how", "said"),
     [

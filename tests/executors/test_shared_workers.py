@@ -15,6 +15,7 @@ import threading
 import time
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from gluonloader.options import Processes
 pytestmark = [pytest.mark.numpy_only, pytest.mark.filterwarnings("ignore:resuming")]
 
 KILLS = int(os.environ.get("GLUONLOADER_KILLS", "5"))
+ACCEPTS_CONNECTIONS = 1 << 16  # a flag of a socket in /proc/net/unix
 
 
 class Pids(Numbered):
@@ -307,6 +309,25 @@ def test_a_rank_that_dies_costs_the_others_nothing(steps):
     assert nothing_left(pids)
 
 
+def has_listening_socket(pid):
+    """Whether a process holds a socket by which ranks find a server."""
+    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines() if "@gluonloader-" in line]
+    listening = {f"socket:[{inode}]" for *_, flags, _, _, inode, _ in sockets if int(flags, 16) & ACCEPTS_CONNECTIONS}
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed just now
+            if os.readlink(file) in listening:
+                return True
+    return False
+
+
+def test_only_the_server_holds_its_name():
+    """So the name is free when the server has ended, in whatever way."""
+    with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        next(iter(loader))
+        (server,) = server_of(loader)
+        assert [pid for pid in (os.getpid(), server, *workers(loader)) if has_listening_socket(pid)] == [server]
+
+
 def guest(where):
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(10)
@@ -346,8 +367,8 @@ def test_a_rank_that_is_stopped_does_not_stop_the_others():
 
 
 class ExitsAtFirst(Numbered):
-    def __init__(self, folder):
-        super().__init__(80)
+    def __init__(self, folder, size=80):
+        super().__init__(size)
         self.folder = folder
 
     def __getitem__(self, index):
@@ -364,6 +385,31 @@ def read_exits(rank, number, name, dataset):
 def test_samples_that_end_their_worker_once(tmp_path):
     found = over_ranks(2, read_exits, 2, new_name(), ExitsAtFirst(tmp_path))
     assert found == [lists(loader_of(rank, 2, None, Numbered(80))) for rank in range(2)]
+
+
+def stopped_while_workers_end(rank, number, name, dataset):
+    with loader_of(rank, number, name, dataset, timeout=30) as loader:
+        iterator = iter(loader)
+        batches = [next(iterator)]
+        if not rank:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return first_columns([*batches, *iterator])
+
+
+def first_columns(batches):
+    return [batch[:, 0].tolist() for batch in batches]
+
+
+@pytest.mark.kill
+def test_messages_to_a_rank_that_is_stopped_wait_until_it_reads_them(tmp_path):
+    """Each worker that has ended, and the next one, are two messages: more than the queue of the rank takes."""
+    name, dataset = new_name(), ExitsAtFirst(tmp_path, 800)
+    stopped, other = (Rank(rank, stopped_while_workers_end, 2, name, dataset) for rank in range(2))
+    try:
+        assert other.answer() == first_columns(loader_of(1, 2, None, Numbered(800)))
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    assert stopped.answer() == first_columns(loader_of(0, 2, None, Numbered(800)))
 
 
 def read_beside_an_immortal_worker(rank, number, name, dataset):

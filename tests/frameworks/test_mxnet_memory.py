@@ -18,6 +18,7 @@ from conftest import (
     eventually,
     load_mxnet,
     mapped_slabs,
+    run_program,
     scarce_descriptors,
     workers,
 )
@@ -273,14 +274,42 @@ def test_ndarrays_sent_to_another_process_arrive_right():
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=exit_with, args=(lambda: right(receiver.recv(), 1, 8),))
     process.start()
-    with DataLoader(Rows(32), 8, num_workers=2, output="mxnet") as loader:
-        sender.send(list(loader)[1])
+    with DataLoader(Rows(32, 20_000), 8, num_workers=2, output="mxnet") as loader:
+        batch = list(loader)[1]
+    assert batch[0].context == mx.Context("cpu_shared", 0)
+    sender.send(batch)
     process.join()
     assert process.exitcode == 0
 
 
 def exit_with(check):
     os._exit(not check())
+
+
+FORKS_WHILE_THE_ENGINE_READS = """
+import os
+from gluonloader.mxnet import patch_numpy
+patch_numpy()
+import mxnet as mx
+import numpy as np
+from gluonloader import DataLoader
+for _ in range(10):
+    (batch,) = DataLoader([np.ones((64, 1024), np.float32)] * 4, 4, output="mxnet")
+    later = mx.nd.batch_dot(batch, batch, transpose_a=True)
+    del batch
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+print("complete")
+"""
+
+
+@pytest.mark.spawn
+def test_a_fork_while_the_engine_reads_a_batch_that_was_dropped_does_not_hang():
+    """The engine releases the batch while the fork waits for it, and that must not need the GIL."""
+    done = run_program(FORKS_WHILE_THE_ENGINE_READS)
+    assert done.stdout == "complete\n", done.stderr
 
 
 def test_a_thread_that_computes_and_a_thread_that_loads():

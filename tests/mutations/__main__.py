@@ -1,7 +1,7 @@
 """Puts one fault after another into a copy of the package, and runs the tests of the part that has the fault.
 
     python tests/mutations              all mutations; some hours on 2 cores
-    python tests/mutations loan seeds   those whose names contain one of these words
+    python tests/mutations loan seeds   those whose names, or the names of their NOTEs, contain one of these words
     python tests/mutations --list       their names
     python tests/mutations --save       all, and writes down in caught_by.json which test has caught each
 
@@ -9,7 +9,10 @@ It is no part of CI. Run it before and after tests are removed or merged: what w
 First it runs the one test that caught the mutation the last time. Only if that test passes or is gone, it runs all
 tests of the part, which takes up to ten minutes for a mutation.
 
-The environment must be able to run the tests: `nox -s modern --install-only` makes one.
+Each NOTE of the package is broken by at least one mutation; tests/test_docs.py checks that.
+
+The environment must be able to run the tests: `nox -s modern --install-only` makes one. Only the mutation of
+NOTE [loops and try] needs another environment, with Python 3.13 or newer.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ TESTS = {
         "tests/test_iterable.py",
     ),
     "executors": EXECUTORS,
+    "forks.py": ("tests/executors/test_closing.py", "tests/memory"),
+    "frameworks": ("tests/frameworks", "tests/gluon"),
     "loading": ("tests/loading", "tests/test_loader.py", *STATES, *EXECUTORS[:2], "tests/test_on_error.py"),
     "memory": ("tests/memory", *EXECUTORS, "tests/frameworks"),
     "randomness": ("tests/randomness", "tests/test_held_generators.py", "tests/test_loader.py", *EXECUTORS),
@@ -139,18 +144,22 @@ def run_pytest(folder: Path, arguments: list[str]) -> Verdict:
     return Verdict(True, failed[0].split(" - ")[0].partition(" ")[2] if failed else "a test failed")
 
 
+def is_meant(mutation: Mutation, words: list[str]) -> bool:
+    return any(word in text for word in words for text in (mutation.name, mutation.note))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("words", nargs="*", help="only mutations whose names contain one of these words")
+    parser.add_argument("words", nargs="*", help="only mutations whose names or NOTEs contain one of these words")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     parser.add_argument("--save", action="store_true", help="write down which test has caught each mutation")
     options = parser.parse_args()
     caught_by = json.loads(CAUGHT_BY.read_text())
-    chosen = [one for one in MUTATIONS if not options.words or any(word in one.name for word in options.words)]
+    chosen = [one for one in MUTATIONS if not options.words or is_meant(one, options.words)]
     missed = []
     for number, mutation in enumerate(chosen, 1):
         if options.list:
-            print(f"{mutation.file}: {mutation.name}")
+            print(f"{mutation.file}: {mutation.name}" + (f" [{mutation.note}]" if mutation.note else ""))
             continue
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="mutation-") as name:

@@ -18,6 +18,7 @@ MUTATIONS = [
         "        loan = self._loans.start(slab.number, slab, slab.memory, used, least)\n",
         "        loan = self._loans.start(slab.number, slab, slab.memory, used, least)\n"
         "        self._free.append(slab)\n",
+        note="loans",
     ),
     Mutation(
         "a loan that ended is never free again",
@@ -30,18 +31,21 @@ MUTATIONS = [
         "memory/loans.py",
         "            if loan.slab is not None and loan.slab.is_held:\n",
         "            if False:\n",
+        note="holders",
     ),
     Mutation(
         "a slab that was on loan during a fork is used again",
         "memory/slabs.py",
         "        reference.slab.inherited = True  # NOTE [loans and fork]\n",
         "        pass\n",
+        note="loans and fork",
     ),
     Mutation(
         "pages are given back that a forked child may read",
         "memory/loans.py",
         "        if not 0 < len(dead) < len(self._lent) or slab is None or slab.inherited or slab.holders:\n",
         "        if not 0 < len(dead) < len(self._lent) or slab is None or slab.holders:\n",
+        note="loans and fork",
     ),
     Mutation(
         "pages are given back of a batch whose delivery was interrupted",
@@ -66,24 +70,35 @@ MUTATIONS = [
         "memory/allocator.py",
         "            if start < end:\n                return _joined(self._bounds)\n",
         "            if start < end:\n                continue\n",
+        note="kept arrays",
     ),
     Mutation(
         "small arrays keep the slab of their batch",
         "memory/loans.py",
         "            if stop - start < least:\n",
         "            if False:\n",
+        note="kept arrays",
     ),
     Mutation(
         "a slab in flight counts with its size, not with its allowance",
         "memory/slabs.py",
         "            if not self._reserve(budget, allowance - had):\n",
         "            if not self._reserve(budget, size - had):\n",
+        note="memory limit",
     ),
     Mutation(
         "the budget allows one batch more than the limit",
         "memory/budget.py",
         "        if self.reserved + nbytes > self.most:\n",
         "        if self.reserved > self.most:\n",
+        note="memory limit",
+    ),
+    Mutation(
+        "a batch that has grown its slab is read from the old mapping",
+        "memory/slabs.py",
+        'map the slab again.\n        """\n        if slab.mapped < slab.size:\n            slab.map(slab.size)\n',
+        'map the slab again.\n        """\n',
+        note="slab growth",
     ),
     Mutation(
         "the growth of a slab by a worker is not noted",
@@ -114,6 +129,7 @@ MUTATIONS = [
         "memory/buffers.py",
         "lent[number]() is None and",
         "",
+        note="idle buffers",
     ),
     Mutation(
         "strides of arrays in the slab are lost",
@@ -127,6 +143,7 @@ MUTATIONS = [
         "executors/lanes/dispatch.py",
         "                self.usage.retries += started\n                self.requeue(submission)\n",
         "                self.usage.retries += started\n",
+        note="exactly once",
     ),
     Mutation(
         "one retry too many",
@@ -139,6 +156,7 @@ MUTATIONS = [
         "executors/lanes/dispatch.py",
         "            submission.deaths += started\n",
         "            submission.deaths += 1\n",
+        note="exactly once",
     ),
     Mutation(
         "requeued batches come last",
@@ -175,6 +193,7 @@ MUTATIONS = [
         "executors/lanes/dispatch.py",
         "self._backlog = deque(known.get(task) or Submission(task, window) for task, window in missing)",
         "self._backlog = deque(known[task] for task, window in missing if task in known)",
+        note="interrupts",
     ),
     Mutation(
         "an unread lane: replies are removed one too few",
@@ -183,16 +202,45 @@ MUTATIONS = [
         "        self.socket.recv(max(1, len(replies) - 1) * REPLY_BYTES)\n",
     ),
     Mutation(
+        "replies leave the socket before they are handled",
+        "executors/lanes/lane_executor.py",
+        "        for reply in replies:\n"
+        "            if reply.status is Status.READY:\n"
+        "                lane.ready = True\n"
+        "            elif reply.status is Status.BROKEN:\n"
+        "                self.crew.has_failed(fd, reply.size)\n"
+        "            else:\n"
+        "                if not lane.answered:\n"
+        "                    self.crew.has_answered()\n"
+        "                    lane.answered = True\n"
+        "                self._dispatcher.handle(lane, reply)\n"
+        "        lane.remove(replies)\n",
+        "        lane.remove(replies)\n"
+        "        for reply in replies:\n"
+        "            if reply.status is Status.READY:\n"
+        "                lane.ready = True\n"
+        "            elif reply.status is Status.BROKEN:\n"
+        "                self.crew.has_failed(fd, reply.size)\n"
+        "            else:\n"
+        "                if not lane.answered:\n"
+        "                    self.crew.has_answered()\n"
+        "                    lane.answered = True\n"
+        "                self._dispatcher.handle(lane, reply)\n",
+        note="lane and interrupts",
+    ),
+    Mutation(
         "a worker makes a batch although its attempt was cancelled",
         "executors/process/worker.py",
         "        if control[TICKET] != request.ticket:\n",
         "        if False:\n",
+        note="tickets",
     ),
     Mutation(
         "a worker does not say that it has started on a batch",
         "executors/process/worker.py",
         "        control[STARTED] = request.ticket\n",
         "",
+        note="exactly once",
     ),
     Mutation(
         "a swallowed error of a worker that cannot start",
@@ -207,10 +255,91 @@ MUTATIONS = [
         "    time.sleep(600)\n    os._exit(1)\n",
     ),
     Mutation(
+        "workers compete with the training thread for its core",
+        "executors/process/worker.py",
+        "        if os.sched_getscheduler(0) == os.SCHED_OTHER:\n",
+        "        if False:\n",
+        note="spinning",
+    ),
+    Mutation(
+        "another thread than the one that asks for batches forks workers",
+        "executors/process/supervisor.py",
+        "        lane = process.start_as(worker)\n",
+        "        lanes: list[socket.socket] = []\n"
+        "        starter = util.threading.Thread(target=lambda: lanes.append(process.start_as(worker)))\n"
+        "        starter.start()\n"
+        "        starter.join()\n"
+        "        (lane,) = lanes\n",
+        note="who forks",
+    ),
+    Mutation(
+        "a forked worker keeps the program's ends of lanes open",
+        "executors/lanes/ends.py",
+        '        if end is not getattr(starting, "lane", None):\n            end.close()\n',
+        "        pass\n",
+        note="lane ends",
+    ),
+    Mutation(
+        "a death without an end-of-file is not noticed",
+        "executors/process/socket_lane.py",
+        "            return None if self.process.ended else []\n",
+        "            return []\n",
+        note="pidfd",
+    ),
+    Mutation(
+        "a worker whose exit code nobody knows counts as running",
+        "executors/process/supervisor.py",
+        "        except ChildProcessError:\n            popen.returncode = UNKNOWN_EXIT\n",
+        "        except ChildProcessError:\n            pass\n",
+        note="pidfd",
+    ),
+    Mutation(
+        "close waits for a worker that stays busy",
+        "executors/process/supervisor.py",
+        "            if process.is_alive():\n                process.kill()\n",
+        "",
+        note="closing",
+    ),
+    Mutation(
+        "the bell of an actor's lane loses the bytes of replies that came meanwhile",
+        "executors/ray/actor_lane.py",
+        "self.bell.recv(max(1, len(replies)))",
+        "self.bell.recv(4096)",
+        note="bell",
+    ),
+    Mutation(
+        "a fork does not wait for threads that open or close descriptors",
+        "forks.py",
+        "os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, "
+        "after_in_child=no_fork.release)\n",
+        "",
+        note="no fork",
+    ),
+    Mutation(
+        "an interrupt in a loop leaves a lock locked",
+        "executors/shared/meeting.py",
+        "    with _reaping:\n        return _reap()\n",
+        "    with _reaping:\n"
+        "        for process in list(_started):\n"
+        "            if process.exitcode is not None:\n"
+        "                process.close()\n"
+        "                _started.remove(process)\n"
+        "    return any(process.ended for process in _started)\n",
+        note="loops and try",
+    ),
+    Mutation(
+        "the main thread holds a lock that an interrupt leaves locked in Python 3.14",
+        "executors/lanes/lane_executor.py",
+        "        self._lock = Lock()\n",
+        "        self._lock = threading.RLock()\n",
+        note="locks",
+    ),
+    Mutation(
         "the leader forgets to wake the threads that wait",
         "executors/lanes/lane_executor.py",
         "                self._followers.discard(window)\n                self._wake_followers()\n",
         "                self._followers.discard(window)\n",
+        note="one leader",
     ),
     Mutation(
         "a batch that is late is waited for without end",
@@ -223,6 +352,7 @@ MUTATIONS = [
         "executors/lanes/lane_executor.py",
         "        if self._closed:\n            self.close()\n            raise LoaderClosed",
         "        if self._shut:\n            raise LoaderClosed",
+        note="closing in a handler",
     ),
     Mutation(
         "a thread keeps its last batch in memory",
@@ -254,6 +384,7 @@ MUTATIONS = [
         "executors/base.py",
         "        if self.cancelled:\n            self.cancel()\n",
         "",
+        note="cancelled",
     ),
     # -- the epoch, plans and positions ----------------------------------------------------------------------------
     Mutation(
@@ -267,6 +398,7 @@ MUTATIONS = [
         "loading/epoch.py",
         "        self._window.arrived.pop(task.batch, None)\n        try:\n",
         "        self._window.arrived.pop(task.batch, None)\n        self.plan.in_flight.settle(task)\n        try:\n",
+        note="positions",
     ),
     Mutation(
         "an error of the sampler is swallowed",
@@ -279,12 +411,14 @@ MUTATIONS = [
         "loading/plan/base.py",
         'return {"batch": self.position, "ahead"',
         'return {"batch": self.position + (self.position > 0), "ahead"',
+        note="positions",
     ),
     Mutation(
         "batches that were delivered ahead come again after a resume",
         "loading/plan/base.py",
         "        is_new = not self._ahead or not self.settled_from(number)\n",
         "        is_new = True\n",
+        note="positions",
     ),
     Mutation(
         "flush loses the batches in flight",
@@ -328,24 +462,55 @@ MUTATIONS = [
         "randomness/seeds.py",
         '    seed_restorable(seed)\n    if "mxnet.random" in sys.modules:\n',
         '    if "mxnet.random" in sys.modules:\n',
+        note="batch seeds",
     ),
     Mutation(
         "all epochs have the same seeds",
         "randomness/seeds.py",
         "words = _WORDS.pack(seed & _MASK, epoch & _MASK, batch & _MASK)",
         "words = _WORDS.pack(seed & _MASK, 0, batch & _MASK)",
+        note="batch seeds",
     ),
     Mutation(
         "the generators of the program are not restored",
         "randomness/seeds.py",
         "        generator.restore(state)\n",
         "",
+        note="batch seeds",
     ),
     Mutation(
         "all samples of a batch share one generator",
         "randomness/seeds.py",
         "_seed_quickly(self._of_sample, self.seed, self.row)",
         "_seed_quickly(self._of_sample, self.seed, 0)",
+    ),
+    Mutation(
+        "generators that a dataset holds are not seeded",
+        "randomness/held.py",
+        "            generator.seed(batch_seed(seed, number))\n",
+        "            pass\n",
+        note="held generators",
+    ),
+    Mutation(
+        "MXNet's generators get a batch's seed after the seed that the user has set",
+        "randomness/mxnet.py",
+        'for name in (*_RUN_OPERATORS, "MXRandomSeed", "MXRandomSeedContext"):\n',
+        "for name in _RUN_OPERATORS:\n",
+        note="late seeds",
+    ),
+    Mutation(
+        "NumPy's generator forgets the second variate of a pair",
+        "randomness/numpy.py",
+        "    return generator, before, variates\n",
+        "    return generator, before, []\n",
+        note="saving NumPy's state",
+    ),
+    Mutation(
+        "the memory of Python's generator is not compared with its state",
+        "randomness/python.py",
+        "    return memory if memory.raw == _STATE.pack(index, *key) else None\n",
+        "    return memory\n",
+        note="saving Python's state",
     ),
     # -- samplers ---------------------------------------------------------------------------------------------------
     Mutation(
@@ -355,10 +520,32 @@ MUTATIONS = [
         "            self.seek(self._start + self._used + count - 1)\n",
     ),
     Mutation(
+        "cells beyond the last index are taken modulo the length",
+        "sampler/bijection.py",
+        "            cells[beyond] = self._mapped(cells[beyond])\n",
+        "            cells[beyond] %= self._length\n",
+        note="bijection",
+    ),
+    Mutation(
+        "a source pays for one token, not for all tokens of its sample",
+        "sampler/mixing.py",
+        "        now[source] -= WHOLE * tokens\n",
+        "        now[source] -= WHOLE\n",
+        note="shares",
+    ),
+    Mutation(
+        "the loader does not count on from the epoch that the user has set",
+        "sampler/users.py",
+        "                changed = left[place : place + 1] != [epoch]\n",
+        "                changed = False\n",
+        note="epochs of users' samplers",
+    ),
+    Mutation(
         "a rank starts at the wrong sample after ranks were changed",
         "loading/plan/cut.py",
         "max(batches * (self.size or 1) - carried, 0) * self.ranks\n",
         "max(batches * (self.size or 1) - carried, 0)\n",
+        note="offset",
     ),
     Mutation(
         "a last batch that is too short is kept although it should be discarded",
@@ -384,6 +571,7 @@ MUTATIONS = [
         "work/streams.py",
         "        samples = fill.samples[-self._size :]\n",
         "        samples = fill.samples[-self._size :][::-1]\n",
+        note="streams",
     ),
     Mutation(
         "StopIteration inside a dataset ends the epoch",
@@ -403,6 +591,7 @@ MUTATIONS = [
         "sampler/sharded.py",
         "change_from(order, start + offset * self.num_shards)",
         "change_from(order, start + offset * self.num_shards + self.index)",
+        note="changes",
     ),
     Mutation(
         "windows that were planned with the old weights stay after a change",
@@ -440,12 +629,20 @@ MUTATIONS = [
         "loading/merging_orders.py",
         '"epoch", "batch", "offset")\n',
         '"epoch", "batch")\n',
+        note="offset",
     ),
     Mutation(
         "what comes next forgets what an epoch carries over",
         "loading/replay.py",
         "        for plan in plans:\n            plan.carry_over()\n        epoch,",
         "        epoch,",
+    ),
+    Mutation(
+        "a batch is replayed although the order of its epoch has changed",
+        "loading/known_order.py",
+        "            if expected is not None and _first_drawn(",
+        "            if False and _first_drawn(",
+        note="replay",
     ),
     Mutation(
         "what comes next is that of rank 0 for each rank",
@@ -458,6 +655,7 @@ MUTATIONS = [
         "loading/plan/position.py",
         "            self._order = still(order)\n",
         "            self._order = order\n",
+        note="changes",
     ),
     Mutation(
         "to look at what comes next loads the position into the sampler itself",

@@ -14,12 +14,14 @@ class Mutation:
         name: what is wrong afterwards.
         file: relative to the package.
         old, new: `old` must be in the file exactly once.
+        note: the name of the NOTE whose invariant it breaks; "" if it breaks none.
     """
 
     name: str
     file: str
     old: str
     new: str
+    note: str = ""
 
     def apply(self, package: Path) -> None:
         """Changes the file.

@@ -73,12 +73,20 @@ MUTATIONS = [
         "        wrong = (lengths < 0) | (starts[:3] + lengths * self.dtype.itemsize != starts[1:]) | "
         "(starts[1:] > self._nbytes)\n",
         "        wrong = (lengths < 0) | (starts[1:] > self._nbytes)\n",
+        note="damaged index",
     ),
     Mutation(
         "a token that does not fit in the dtype is written",
         "text/token_files.py",
         "        if least < limits.min or most > limits.max:\n",
         "        if least < limits.min:\n",
+    ),
+    Mutation(
+        "a stream of rows is resumed in a window whose documents have other lengths",
+        "text/packed_stream.py",
+        "        if resumed is not None and resumed.content not in (None, self._content):\n",
+        "        if False:\n",
+        note="packed streams",
     ),
     Mutation(
         "steps of an iterable dataset are applied in the wrong order",
@@ -97,6 +105,7 @@ MUTATIONS = [
         "dataset/opening.py",
         "        dataset = at_epoch(dataset, epoch)\n    shard = ",
         "        pass\n    shard = ",
+        note="epochs of shards",
     ),
     Mutation(
         "a dataset that makes fewer shards than workers gives samples twice",
@@ -128,6 +137,7 @@ MUTATIONS = [
         "records/frames.py",
         "    cuts = _aligned_magics(data, 0, len(data))\n",
         "    cuts: list[int] = []\n",
+        note="frames",
     ),
     Mutation(
         "a frame that ends with data instead of zeros is accepted",
@@ -207,6 +217,13 @@ MUTATIONS = [
         "vision/header.py",
         '    if data[-2:] != b"\\xff\\xd9" and data.find(b"\\xff\\xd9", end) < 0:\n',
         "    if not data:\n",
+    ),
+    Mutation(
+        "a JPEG is intact although libjpeg warns of damage",
+        "vision/decoding.py",
+        '        raise damaged("JPEG", warning)\n',
+        "        pass\n",
+        note="strictness",
     ),
     Mutation(
         "a PNG with a wrong checksum is decoded",
@@ -332,6 +349,21 @@ MUTATIONS = [
         '            options.setdefault("output", to_ndarray(shared=workers))\n',
         '            options.setdefault("output", to_ndarray(shared=False))\n',
     ),
+    Mutation(
+        "MXNet's engine needs the GIL to release an array",
+        "frameworks/mxnet_memory.py",
+        "        self._deleter = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value or 0\n",
+        "        self._release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda at: ctypes.memset(at, 1, 8) and None)\n"
+        "        self._deleter = ctypes.cast(self._release, ctypes.c_void_p).value or 0\n",
+        note="no Python in the engine",
+    ),
+    Mutation(
+        "an NDArray in a slab arrives in another process as the start of the slab",
+        "frameworks/mxnet_memory.py",
+        "        _send_copies(mx)\n",
+        "",
+        note="slices of a slab",
+    ),
     # -- commands and tuning --------------------------------------------------------------------------------------
     Mutation(
         "a line that starts in the piece before is tokenized twice",
@@ -344,6 +376,13 @@ MUTATIONS = [
         "tools/make_tokens.py",
         '        if saved["recipe"] == asdict(recipe):\n',
         "        if saved:\n",
+    ),
+    Mutation(
+        "tokens make continues behind a piece that was written in part",
+        "tools/make_tokens.py",
+        "            part.truncate(size)\n",
+        "            pass\n",
+        note="continuing",
     ),
     Mutation(
         "images of a folder are numbered from 0 in each class",
@@ -407,12 +446,20 @@ MUTATIONS = [
         "serving/consumers.py",
         "            one.pending = deque([*distribution.again(consumer), *answers])\n",
         "            one.pending = deque(answers)\n",
+        note="again",
     ),
     Mutation(
         "a slab is used again although a forked child of a dead consumer reads it",
         "serving/consumers.py",
         "            _stop_using(item)  # it has died, and a forked child of it may still read them\n",
         "            pass\n",
+    ),
+    Mutation(
+        "the memory of a served batch is free although a forked child may read it",
+        "serving/mapping.py",
+        "        mappings._inherited.update(mappings.lent)  # NOTE [kept memory]\n",
+        "        pass\n",
+        note="kept memory",
     ),
     Mutation(
         "a consumer gets batches of a new server that it has received from the old one",
@@ -444,6 +491,21 @@ MUTATIONS = [
         "executors/shared/server.py",
         "                    rank.pending.append(Ended(death.pid, death.how))\n",
         "                    pass\n",
+    ),
+    Mutation(
+        "the rank that has started the server keeps its name",
+        "executors/shared/meeting.py",
+        "            close_end(listener)\n        return starter\n",
+        "            self._listener = listener\n        return starter\n",
+        note="one server",
+    ),
+    Mutation(
+        "the server waits for a rank that reads no messages",
+        "executors/shared/server.py",
+        '        if not is_ready(rank.connection, select.POLLOUT, 0):\n'
+        '            raise BlockingIOError(errno.EAGAIN, "the rank has not read its messages")\n',
+        "        is_ready(rank.connection, select.POLLOUT, 600)\n",
+        note="slow ranks",
     ),
     Mutation(
         "shared workers use only the cores of the first rank",

@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 import pytest
+from conftest import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -197,6 +198,44 @@ def test_a_bit_generator_of_another_kind_is_restored():
         assert np.random.random() == first
     finally:
         np.random.set_bit_generator(before)
+
+
+STATE_ELSEWHERE = """
+import random
+
+class Elsewhere(random.Random):
+    '''The functions of `random` are those of another generator.'''
+
+    def __init__(self, seed=None):
+        super().__init__(seed)
+        self.other = Usual(seed)
+
+    def random(self):
+        return self.other.random()
+
+    def getstate(self):
+        return self.other.getstate()
+
+    def setstate(self, state):
+        self.other.setstate(state)
+
+Usual, random.Random = random.Random, Elsewhere
+generator = Elsewhere(1)
+random.random, random.getstate, random.setstate = generator.random, generator.getstate, generator.setstate
+
+from gluonloader.randomness import PreservedGenerators
+
+before = random.getstate()
+with PreservedGenerators():
+    random.random()
+print(random.getstate() == before)
+"""
+
+
+@pytest.mark.spawn
+def test_a_generator_of_python_that_keeps_its_state_elsewhere_is_restored():
+    done = run_program(STATE_ELSEWHERE)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_the_state_is_restored():

@@ -352,10 +352,11 @@ def test_batches_stay_valid_after_their_loader_is_closed():
 
 
 def test_a_forked_child_may_read_batches_that_its_parent_drops():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered(length=600, batch_size=40), new_server_name()) as server, gl.attach(server.name) as loader:
         iterator, go_on = iter(loader), multiprocessing.Event()
         batch = next(iterator)
         values = batch.tolist()
+        assert loader.stats().consumers[0].kept == 1  # it is large enough to be no copy
 
         def read(one, kept=batch):
             assert go_on.wait(60)
@@ -439,7 +440,7 @@ def hold_and_die(one, name, pipe):
 
 def test_a_forked_child_of_a_dead_consumer_may_read_its_batches():
     here, there = multiprocessing.Pipe()
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered(length=600, batch_size=40), new_server_name()) as server:
         Rank(0, hold_and_die, server.name, there)
         values = here.recv()
         assert eventually(lambda: not server.ask("stats").consumers)

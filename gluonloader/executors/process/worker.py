@@ -2,7 +2,7 @@
 
     lane --Request--> task from the slab --> BatchMaker.make, into the slab --> reduce --Reply--> lane
 
-It runs instead of the Pool's own task loop; see NOTE [a pool that serves] in executors/thread.py. The job, which
+It runs instead of the Pool's own task loop, which is slower, and loses the tasks of a worker that dies. The job, which
 contains the dataset, is a global variable that is set once.
 """
 
