@@ -210,7 +210,7 @@ def test_each_note_is_broken_by_a_mutation_that_a_test_has_caught(monkeypatch):
     folder = ROOT / "tests" / "mutations"
     monkeypatch.syspath_prepend(folder)
     caught_by = json.loads((folder / "caught_by.json").read_text())
-    mutations = [one for name in ("core", "parts") for one in importlib.import_module(name).MUTATIONS]
+    mutations = [one for name in ("core", "parts", "wire") for one in importlib.import_module(name).MUTATIONS]
     broken = {mutation.note for mutation in mutations if mutation.note and caught_by.get(mutation.name)}
     assert broken == {name for name, _ in notes()}
 

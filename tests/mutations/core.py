@@ -274,7 +274,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a forked worker keeps the program's ends of lanes open",
-        "executors/lanes/ends.py",
+        "wire/ends.py",
         '        if end is not getattr(starting, "lane", None):\n            end.close()\n',
         "        pass\n",
         note="lane ends",

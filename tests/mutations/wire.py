@@ -76,6 +76,7 @@ MUTATIONS = [
         "executors/process/socket_lane.py",
         "                self._known.discard(reply.slab)\n",
         "                pass\n",
+        note="forgotten slabs",
     ),
     Mutation(
         "the slabs of a rank that leaves stay mapped",
