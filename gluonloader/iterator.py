@@ -12,7 +12,7 @@ from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError, hide_own_frames
 from .executors.base import check_not_inside
 from .interrupts import from_signal_handler
-from .loading.epoch import Delivered, Epoch, delivered_samples
+from .loading.epoch import Delivered, Epoch
 from .loading.epochs import Epochs
 from .locks import Lock
 from .tree import Batch
@@ -83,9 +83,8 @@ class LoaderIterator(Iterator[Batch]):
         task, times = delivered.task, (delivered.made_s, delivered.waited_s)
         chunk = task.work if isinstance(task.work, Chunk) else None
         where = (None, None) if chunk is None else (chunk.shard, chunk.number)
-        errors = delivered.errors
-        samples = delivered_samples(task, errors)
-        return BatchInfo(task.epoch, task.batch, task.indices, delivered.worker, *times, samples, errors, *where)
+        counts = delivered.samples, delivered.errors
+        return BatchInfo(task.epoch, task.batch, task.indices, delivered.worker, *times, *counts, *where)
 
     @property
     def epoch(self) -> int:

@@ -3,7 +3,7 @@
 Programs get these objects, and do not make them. So the names are for annotations and for `isinstance`.
 """
 
-from .bridges.bridge import Bridge, BridgeIterator
+from .bridges.bridge import Bridge
 from .iterator import LoaderIterator
 from .memory.budget import MemoryStats
 from .sampler.mixture import SourceStats
@@ -21,7 +21,7 @@ from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo
 from .work.usage import WorkerStats
 
 __all__ = [
-    "BadSample", "BatchInfo", "Bridge", "BridgeIterator", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
+    "BadSample", "BatchInfo", "Bridge", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
     "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator", "ServedLoader",
     "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
     "WorkerStats",

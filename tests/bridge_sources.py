@@ -9,7 +9,7 @@ from conftest import eventually
 
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "gluonloader-bridge"]
+    return [thread for thread in threading.enumerate() if thread.name.endswith("(worker)")]
 
 
 @pytest.fixture(autouse=True)

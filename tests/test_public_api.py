@@ -35,7 +35,7 @@ ROOMS = {
         "PackRows", "PackedDataset", "PackedStream", "PackingSampler", "TokenBatchSampler", "TokenDataset",
     },
     "types": {
-        "BadSample", "BatchInfo", "Bridge", "BridgeIterator", "ConsumerStats", "EpochStats", "LoaderInfo",
+        "BadSample", "BatchInfo", "Bridge", "ConsumerStats", "EpochStats", "LoaderInfo",
         "LoaderIterator", "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator",
         "ServedLoader", "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning",
         "WorkerInfo", "WorkerStats",

@@ -1,32 +1,32 @@
-"""`Bridge` and its iterator: the interface for the user; a thread (reader.py) reads another library's loader ahead.
+"""`bridge`: gives another library's loader, its source, the interface of `DataLoader`.
 
-source --> ReaderThread, in its thread --> BridgeIterator --> user
-|  each delivery moves the position
-v
-Bridge: state_dict, load_state_dict, set_epoch, stats, close
+    bridge(source) --> Bridge --> Epochs --> BridgePlan (plan.py) --> thread executor --> SourceReader (reader.py)
+
+It has the epochs, the thread executor, the iterators and the statistics of a `DataLoader`. Only the source is another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from multiprocessing.util import Finalize
-from time import perf_counter
 from typing import Any
 
-from ..arguments.arguments import check_pins, choose_output
-from ..checks import check_int, check_timeout
-from ..describe import call, counted, describe, short_repr
-from ..errors import warn
-from ..frameworks import state_from_json
-from ..locks import Lock
-from ..state import add_checksum, check_same, field, int_field, parse_state
+from ..arguments.arguments import choose_delivery
+from ..batchify import only_sample
+from ..checks import check_int
+from ..describe import call, describe, short_repr
+from ..iterator import LoaderIterator
+from ..loading.choice import Options
+from ..loading.epochs import Epochs
+from ..loading.workers import Workers
+from ..state import add_checksum, parse_state
 from ..statistics.advice import advise_on_source
-from ..statistics.stats import LoaderStats, summarize
-from ..statistics.tally import EpochTally, Tally
+from ..statistics.stats import LoaderStats
 from ..tree import leaves
-from .reader import BridgeEpoch, Position, ReaderThread, Result
+from ..work.task import Job
+from .plan import BridgeTasks
+from .reader import SourceReader
 from .source import BridgeSource, convert
 
 
@@ -65,7 +65,15 @@ def bridge(
     a 1
     b 2
     """
-    return Bridge(source, prefetch, output, pin_memory, timeout)
+    read_from = BridgeSource(source)
+    options = Options("thread", 1, check_int("prefetch", prefetch, 1), "", None)
+    delivery = choose_delivery(True, timeout, output, pin_memory, 0)
+    # The thread converts the batches, not `next`.
+    reader = SourceReader(read_from, partial(convert, finish=delivery.convert, unpack=output is not None))
+    delivery = replace(delivery, convert=None, samples_in=_samples_in)
+    job = Job(source, only_sample, None, 1, 0, iterable=True, streams=reader)
+    workers = Workers(job, options, lambda seed: ())
+    return Bridge(Epochs(BridgeTasks(read_from, reader), workers, delivery, seed_given=True, auto_reload=False))
 
 
 class Bridge:
@@ -75,44 +83,23 @@ class Bridge:
     the source is raised in place of the batch. The iteration then continues if the source can continue.
     """
 
-    def __init__(
-        self,
-        source: Any,
-        prefetch: int = 2,
-        output: str | Callable[[Any], Any] | None = None,
-        pin_memory: bool = False,
-        timeout: float | None = 120,
-    ) -> None:
-        self._sized, self._source = source, BridgeSource(source)
-        self._prefetch = check_int("prefetch", prefetch, 1)
-        check_pins(pin_memory, 0, output)
-        check_timeout(timeout)
-        self._timeout = timeout
-        self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
-        self._current: BridgeEpoch | None = None  # the epoch whose deliveries move the position
-        self._lock = Lock()
-        self._tally, self._counts = Tally(), EpochTally(0)
-        finish = choose_output(output, pin_memory, 0)
-        self._reader = ReaderThread(self._source, partial(convert, finish=finish, unpack=output is not None))
-        # Also called when the program ends: the thread must not run another library's code while Python shuts down.
-        self._close_reader = Finalize(self, self._reader.close, exitpriority=20)
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
 
-    def __iter__(self) -> BridgeIterator:
+    def __iter__(self) -> LoaderIterator[Any]:
         """Starts the next epoch. The previous iterator raises `LoaderClosed` from now on."""
-        with self._lock:
-            start = self._next
-            self._current = epoch = self._reader.start(start, self._prefetch)
-            self._next, self._position = Position(start.epoch + 1), start
-            self._counts = self._tally.start(start.epoch)
-            return BridgeIterator(self, epoch)
+        return LoaderIterator(self._epochs, self._epochs.next())
 
     def __len__(self) -> int:
         """The length of the source; raises TypeError if the source has no length."""
-        return len(self._sized)
+        return len(self._epochs)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the number of the next epoch, which is passed to the source's `set_epoch` or to the source function."""
-        self._move_to(Position(check_int("epoch", epoch)))
+        """Sets the number of the next epoch, which is passed to the source's `set_epoch` or to the source function.
+
+        If a position was just loaded and `epoch` is the number of its epoch, the next iteration still resumes there.
+        """
+        self._epochs.set_number(check_int("epoch", epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the bridge after the last delivered batch, as JSON.
@@ -123,11 +110,7 @@ class Bridge:
         Raises:
             TypeError: the state of the source contains something other than JSON values and arrays of numbers.
         """
-        position = self._position
-        if isinstance(position.source, Exception):
-            raise position.source
-        about = {"epoch": position.epoch, "batch": position.batch, "length": self._source.length()}
-        return add_checksum({**about, "source": position.source})
+        return self._epochs.state()
 
     def load_state_dict(self, state: Any) -> None:
         """Makes the next iteration resume at the position `state`, which this or another process has saved.
@@ -143,27 +126,16 @@ class Bridge:
             ValueError: the state does not fit this bridge, or was edited; the text names the field. Nothing has
                 changed.
         """
-        fields = parse_state(state)
-        if "seed" in fields:
-            raise ValueError("state: it was saved by a DataLoader, not by a bridge; load it into a DataLoader")
-        epoch, batch, own = int_field(fields, "epoch"), int_field(fields, "batch"), field(fields, "source")
-        check_same(fields, "length", self._source.length(), "this source")
-        state_from_json(own)
-        if batch and own is None:
-            warn(
-                f"resuming a bridge to {self._source.name} reads {batch:,} batches again, to skip them; a source with "
-                "state_dict() and load_state_dict() resumes without reading them again",
-            )
-        self._move_to(Position(epoch, batch, own, load=True))
+        fields = {"seed": 0, "dataset": None, **parse_state(state)}  # version 0.2 did not save these two
+        with self._epochs.lock:
+            self._epochs.load(add_checksum(fields))
 
     def stats(self) -> LoaderStats:
         """How many batches were delivered, and how the program and the thread spent their time.
 
         The thread counts as one worker, and everything that it does as reading samples.
         """
-        why = "a bridge reads its source in one thread"
-        usage, window = self._reader.usage, self._prefetch
-        stats = summarize(self._tally, usage, executor="thread", why=why, num_workers=1, window=window)
+        stats = self._epochs.workers.stats()
         return replace(stats, advice=advise_on_source(stats))
 
     def close(self) -> None:
@@ -173,36 +145,19 @@ class Bridge:
         Delivered batches stay valid. `with bridge(...) as batches` closes the bridge at the end of the block. A bridge
         is also closed when it is deleted and when the program ends.
         """
-        self._close_reader()
+        self._epochs.close()
 
     @short_repr
     def __repr__(self) -> str:
-        return call(self, describe(self._sized), *["closed"] * (not self._close_reader.still_active()))
+        workers = self._epochs.workers
+        return call(self, describe(workers.job.dataset), *["closed"] * workers.closed)
 
     def __enter__(self) -> Bridge:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._epochs.workers.block_ended = True
         self.close()
-
-    def _move_to(self, position: Position) -> None:
-        with self._lock:
-            self._next = self._position = position
-            self._current = None
-
-    def _take(self, epoch: BridgeEpoch) -> Result:
-        """Waits for the next result of an epoch, and moves the position."""
-        start = perf_counter()
-        result = self._reader.take(epoch, self._timeout)
-        with self._lock:
-            if result.position is not None and epoch is self._current:
-                self._position = result.position
-            if result.ended and epoch is self._current:  # if the epoch could not start, the next iteration tries again
-                self._next = self._position
-            if result.position is not None and not result.ended:
-                number = result.position.batch - 1
-                self._counts.count(result.batch, number, _samples_in(result.batch), result.made_s, start)
-        return result
 
 
 def _samples_in(batch: Any) -> int:
@@ -211,53 +166,3 @@ def _samples_in(batch: Any) -> int:
         return next((len(leaf) for _, leaf in leaves(batch) if getattr(leaf, "shape", ())), 0)
     except Exception:  # arrays of the user may have no length, and nested tensors of torch have no shape
         return 0
-
-
-class BridgeIterator(Iterator[Any]):
-    """An iterator over one epoch of a bridge; after an error it continues if the source can continue."""
-
-    def __init__(self, bridge: Bridge, epoch: BridgeEpoch) -> None:
-        self._bridge: Bridge | None = bridge  # an iteration keeps its bridge open
-        self._epoch = epoch
-        self._lock = Lock()
-
-    def __iter__(self) -> BridgeIterator:
-        return self
-
-    def __next__(self) -> Any:
-        """The next batch.
-
-        Raises:
-            BatchTimeout: the batch took longer than `timeout`; the next call waits for the same batch again.
-            LoaderClosed: the bridge was closed, or a newer iteration has started.
-            Exception: any exception of the source, with a note that names the batch.
-        """
-        with self._lock:
-            if self._bridge is None:
-                raise StopIteration
-            result = self._bridge._take(self._epoch)
-            if result.ended:
-                self.close()
-            try:
-                if result.error is not None or result.ended:
-                    raise result.error or StopIteration
-                return result.batch
-            finally:
-                self._epoch.permits.put(True)
-                del result  # or the traceback of an error, with this frame, would keep the bridge open
-
-    @short_repr
-    def __repr__(self) -> str:
-        bridge, epoch = self._bridge, self._epoch
-        if bridge is None or epoch.stopped:
-            return call(self, f"epoch {epoch.start.epoch}, ended")
-        batches = f", {counted(bridge._position.batch, 'batch', 'batches')}" if epoch is bridge._current else ""
-        return call(self, f"epoch {epoch.start.epoch}{batches} of {describe(bridge._sized)}")
-
-    def close(self) -> None:
-        """Ends the epoch, and drops batches that were read but not delivered. Deleting the iterator does the same."""
-        self._bridge = None
-        self._epoch.stop("this iterator was closed")
-
-    def __del__(self) -> None:
-        self.close()

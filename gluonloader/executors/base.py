@@ -256,6 +256,9 @@ class Executor(Protocol):
 
         With `on_error`, worker processes give up only the sample that is stuck; then the result is None, and the batch
         will still arrive.
+
+        Raises:
+            BatchTimeout: this error, if the task cannot be given up; then the batch will still arrive.
         """
 
     def close(self) -> None:

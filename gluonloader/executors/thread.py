@@ -138,7 +138,10 @@ class ThreadExecutor:
             text = "no thread has started this batch: all threads are busy with other batches\n"
         else:
             text = f"the stack of the thread that made it was\n{''.join(traceback.format_stack(frames[thread]))}"
-        return BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
+        error = BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
+        if self._job.iterable:
+            raise error  # the thread needs the samples of this batch to go on, and nothing can stop it: it will arrive
+        return error
 
     def memory(self) -> None:
         return None

@@ -6,7 +6,7 @@ plan --Task--> window --> executor --Outcome--> window --> plan --> batch --> co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ class Delivery:
         max_errors: how many samples of an epoch may raise an error; None unless samples may do so (`on_error`).
         draws_ahead: whether the indices of the next batch are drawn before a batch is delivered, so that the last batch
             ends the epoch. Otherwise they are drawn when they are needed.
+        samples_in: counts the samples in a batch; None if they are those of its task.
     """
 
     in_order: bool
@@ -36,6 +37,7 @@ class Delivery:
     convert: Callable[[Any], Any] | None
     max_errors: int | None = None
     draws_ahead: bool = True
+    samples_in: Callable[[Any], int] | None = None
 
 
 @dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
@@ -47,11 +49,7 @@ class Delivered:
     made_s: float
     waited_s: float
     errors: tuple[BadSample, ...]
-
-
-def delivered_samples(task: Task, errors: Iterable[BadSample]) -> int:
-    """How many samples a batch contains: those of its task, without those that were skipped."""
-    return len(task.work) - sum(bad.skipped for bad in errors)
+    samples: int
 
 
 class Epoch:
@@ -111,8 +109,12 @@ class Epoch:
         if self._delivery.convert is not None:
             batch = self._converted(task, batch)
         errors = () if self.plan.errors.limit is None else self.plan.errors.of(task)
-        waited_s = self._count(outcome, batch, errors, start, ready)
-        delivered = Delivered(task, outcome.worker, outcome.made_s, waited_s, errors)
+        samples_in = self._delivery.samples_in
+        samples = len(task.work) if samples_in is None else samples_in(batch)
+        if errors:
+            samples -= sum(bad.skipped for bad in errors)
+        waited_s = self._count(outcome, batch, samples, start, ready)
+        delivered = Delivered(task, outcome.worker, outcome.made_s, waited_s, errors, samples)
         self._settle(task)
         return batch, delivered
 
@@ -296,10 +298,9 @@ class Epoch:
                 self._settle(task)
                 self._interrupted = True
 
-    def _count(self, outcome: Outcome, batch: Any, errors: tuple[BadSample, ...], start: float, ready: int) -> float:
+    def _count(self, outcome: Outcome, batch: Any, samples: int, start: float, ready: int) -> float:
         """Counts a batch; returns the seconds since `start`, when `ready` batches had arrived."""
         task = outcome.task
-        samples = delivered_samples(task, errors) if errors else len(task.work)
         now = self._counts.count(batch, task.batch, samples, outcome.made_s, start)
         self._counts.ready += ready
         if self._tally.trace is not None:

@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..declared import identities
-from ..describe import class_name, counted, describe
-from ..errors import bad_state, warn
+from ..describe import counted, describe
+from ..errors import bad_state
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..locks import Lock
@@ -19,13 +19,13 @@ from ..randomness import postponed
 from ..sampler.base import keep_epochs
 from ..state import State, add_checksum, check_same, field, has_state, hash_of, int_field, parse_state, seed_field
 from .epoch import Delivery, Epoch
+from .index_source import IndexSource
 from .lengths import LengthCheck
 from .plan import IndexPlan, Plan
 from .workers import Workers
 
 if TYPE_CHECKING:
-    from .index_source import IndexSource
-    from .shard_source import ShardSource
+    from .stream_source import StreamSource
 
 _MOST_PARTS: Final = 16  # of a dataset, that a state describes one by one
 
@@ -75,7 +75,7 @@ class Epochs:
 
     def __init__(
         self,
-        source: IndexSource | ShardSource,
+        source: IndexSource | StreamSource,
         workers: Workers,
         delivery: Delivery,
         seed_given: bool,
@@ -303,8 +303,9 @@ class Epochs:
         Raises:
             ValueError: the position does not fit.
         """
-        if "source" in fields:
-            raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
+        theirs, ours = "a bridge" if "source" in fields else "a DataLoader", self.source.loader
+        if theirs != ours:
+            raise ValueError(f"state: it was saved by {theirs}, not by {ours}; load it into {theirs}")
         job = self.workers.job
         _check_identity(fields.get("data", []), self._identity)
         int_field(fields, "epoch")
@@ -341,8 +342,8 @@ class Epochs:
     def _load_dataset(self, fields: State) -> Callable[[], None]:
         """Loads the state of the dataset; returns what this still has to do to the global generators."""
         dataset, saved = self.workers.job.dataset, fields["dataset"]
-        if self.workers.job.iterable:
-            _warn_of_reading(dataset, fields)
+        if not isinstance(self.source, IndexSource):
+            self.source.warn_of_reading(dataset, fields)
             return _nothing
         set_generators = _nothing
         if saved is not None and saved != self._dataset_state():
@@ -363,12 +364,3 @@ def _check_identity(saved: Any, ours: list[dict[str, Any]]) -> None:
     for theirs, part in zip(saved, ours, strict=True):
         for name in [name for name in part if name in theirs]:  # a check of the vocabulary may have been added
             check_same(theirs, name, part[name], f"this {part['kind']}", "data.")
-
-
-def _warn_of_reading(dataset: Any, fields: State) -> None:
-    if fields["batch"] and not any(fields["hints"]):
-        batches = counted(fields["batch"], "batch", "batches")
-        warn(
-            f"resuming {class_name(dataset)} reads the samples of about {batches} again, to skip them; "
-            "a dataset with state_dict() and load_state_dict() resumes without reading them again",
-        )

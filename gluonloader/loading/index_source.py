@@ -81,11 +81,14 @@ class IndexSource:
         comparison: with the other ranks, made when the first epoch starts; None for no comparison.
 
     Attributes:
+        loader: the kind of loader that has it, for errors.
         history: how its epochs have started.
         fixed_length: the length of the dataset for which the loader has made the sampler, which stays the length of
             each epoch; None if the user passed a sampler.
         users_epochs: the epochs of the user's samplers.
     """
+
+    loader = "a DataLoader"
 
     def __init__(
         self,

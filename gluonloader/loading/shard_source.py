@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from ..checks import check_int
 from ..dataset.iterable import Filter, length_of, makes_shards, unwrap
 from ..dataset.opening import part_of
-from ..describe import class_name
-from ..errors import bad_argument
+from ..describe import class_name, counted
+from ..errors import bad_argument, warn
 from ..ranks import Ranks
 from ..state import State
 from .lengths import length_if_known
@@ -17,15 +17,13 @@ from .plan import Plan, shard_state
 from .plan.quota import Quota, check_stop
 from .plan.shard_state import Leftover, Shards
 from .plan.shards import ShardPlan
+from .stream_source import StreamSource
 
 T = TypeVar("T")
 
 
-class ShardSource:
-    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
-
-    sampler = fixed_length = None
-    draws_late = False
+class ShardSource(StreamSource):
+    """Chunks of the shards of an iterable dataset."""
 
     def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
         self.shards, self._quota = shards, quota
@@ -70,14 +68,13 @@ class ShardSource:
         self._carried = shard_state.carried_of(self.shards, fields)
         return result
 
-    def set_epoch(self, number: int, loaded: bool = False) -> bool:
-        return False
-
-    def leave_epochs(self) -> None:
-        pass
-
-    def move_on(self, number: int) -> None:
-        pass
+    def warn_of_reading(self, dataset: Any, fields: State) -> None:
+        if fields["batch"] and not any(fields["hints"]):
+            batches = counted(fields["batch"], "batch", "batches")
+            warn(
+                f"resuming {class_name(dataset)} reads the samples of about {batches} again, to skip them; "
+                "a dataset with state_dict() and load_state_dict() resumes without reading them again",
+            )
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:

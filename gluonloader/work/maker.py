@@ -150,9 +150,12 @@ class BatchMaker(Maker):
 
     def new_streams(self) -> Streams:
         """Streams over an iterable dataset. Whoever reads them keeps them, and drops them when nobody reads them."""
-        from .streams import Streams
+        if self._job.streams is not None:
+            own: Streams = self._job.streams
+            return own
+        from .streams import ShardStreams
 
-        return Streams(self._job.dataset, self._job.reading.on_error, self._newest)
+        return ShardStreams(self._job.dataset, self._job.reading.on_error, self._newest)
 
     def start(self, epoch: int) -> None:
         self._info.epoch = epoch

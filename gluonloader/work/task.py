@@ -35,6 +35,7 @@ class Job:
     num_workers: int
     seed: int
     iterable: bool = False  # the dataset is read in shards, each by one worker
+    streams: Any = None  # the `Streams` of the only worker; None for `ShardStreams`
     payloads: tuple[Any, ...] = ()  # `WorkerInfo.payload` of each worker; empty without `worker_payload`
     epoch: int = 0  # the epoch that the first workers start for
     reading: Reading = field(default_factory=Reading)

@@ -153,7 +153,7 @@ def test_a_late_batch_shows_where_the_source_is_stuck_and_can_be_waited_for_agai
         iterator = iter(batches)
         assert patient(iterator) == 0
         assert blocking.waits.wait(30)
-        with pytest.raises(BatchTimeout, match=r"(?s)batch 1 of epoch 0 of Blocking.*timeout=0\.1.*self\.go\.wait\(\)"):
+        with pytest.raises(BatchTimeout, match=r"(?s)batch 1 of epoch 0 .*timeout=0\.1.*self\.go\.wait\(\)"):
             next(iterator)
         blocking.go.set()
         assert patient(iterator) == 1
@@ -242,7 +242,7 @@ def test_an_older_iterator_raises_loader_closed():
         assert next(older) == 0
         newer = iter(batches)
         assert next(newer) == 0
-        with pytest.raises(LoaderClosed, match="a newer iteration of this Bridge has started"):
+        with pytest.raises(LoaderClosed, match="a newer iteration of this bridge has started"):
             next(older)
         older.close()
         assert list(newer) == [1, 2, 3, 4]
@@ -297,9 +297,9 @@ def test_an_iteration_keeps_its_bridge_open():
 def test_a_closed_bridge_cannot_be_iterated():
     with bridge([1]) as batches:
         iterator = iter(batches)
-    with pytest.raises(LoaderClosed, match="this Bridge is closed"):
+    with pytest.raises(LoaderClosed, match="the `with` block of the loader has ended"):
         next(iterator)
-    with pytest.raises(LoaderClosed, match="this Bridge is closed; make a new one"):
+    with pytest.raises(LoaderClosed, match="is closed; make a new one"):
         iter(batches)
 
 

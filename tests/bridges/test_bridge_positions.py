@@ -236,7 +236,7 @@ def test_a_field_that_is_changed_is_refused_by_name(name, wrong):
 def test_a_source_of_another_length_is_refused():
     state = bridge([1, 2]).state_dict()
     with pytest.raises(
-        ValueError, match="state: length=2: this source has length=3; it must be the same as in the state"
+        ValueError, match="state: length=2: this dataset has length=3; it must be the same as in the state"
     ):
         bridge([1, 2, 3]).load_state_dict(state)
     with pytest.raises(ValueError, match="state: "):

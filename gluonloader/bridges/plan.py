@@ -1,0 +1,179 @@
+"""The epochs of a bridge: which batch of the source is read next, and the position in the source.
+
+BridgeTasks --> BridgePlan, one epoch --Task(Chunk)--> SourceReader (reader.py) --Read--> BridgePlan --> batch
+
+A place in an epoch consists of two fields of a state: `batch` says how many batches the source had yielded when the
+last one was delivered, and `source` is the source's state at that moment (see `state_of`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from ..errors import bad_argument, warn
+from ..frameworks import state_from_json
+from ..loading.plan import NOTHING, Plan
+from ..loading.plan.base import Progress
+from ..loading.plan.errors import ErrorCount
+from ..loading.stream_source import StreamSource
+from ..locks import Lock
+from ..state import State, field, int_field
+from ..work.in_flight import InFlight
+from ..work.task import Chunk, Hint, Task
+from .reader import Read, SourceReader
+from .source import BridgeSource
+
+T = TypeVar("T")
+
+_START: Final[State] = {"batch": 0, "source": None}
+
+
+def _saved(place: State) -> dict[str, Any]:
+    if isinstance(place["source"], Exception):  # saving the state has failed
+        raise place["source"]
+    return dict(place)
+
+
+class BridgePlan(Plan):
+    """One epoch of a source: its batches in turn, until the source ends.
+
+    Args:
+        place: where the source stands now.
+        loaded: the place to which the source has to move; None for where it stands.
+
+    Attributes:
+        failed: the source could not be opened.
+        end: the place where the next epoch starts; None until the source has ended.
+    """
+
+    def __init__(self, epoch: int, reader: SourceReader, place: State, loaded: State | None) -> None:
+        self.epoch, self.loaded, self.outdated, self._ends_here = epoch, loaded, False, False
+        self.lock, self.in_flight = Lock(), InFlight()
+        self.errors = ErrorCount(self.in_flight, 0)
+        self._reader, self._iteration = reader, reader.newest
+        self._hint, first = None, 0
+        if loaded is not None:
+            place = {name: loaded[name] for name in _START}
+            self._hint = Hint(place["batch"], place["source"])
+            first = 0 if place["source"] is None else place["batch"]  # without a state, all batches are read again
+        self._progress = Progress(first, (), self.in_flight)
+        # The last batch, and the places before and after it; one attribute, see NOTE [interrupts] in executors/base.py.
+        self._last = -1, place, place
+        self.failed = False
+        self.end: State | None = None
+
+    def next(self) -> Task:
+        if self.end is not None or self.failed:
+            raise StopIteration
+        number = self._progress.upcoming
+        chunk = Chunk(0, 1, number, 1, self.epoch, 0, self._iteration, 0, self._hint)
+        self._progress.issue(task := Task(self.epoch, number, 0, chunk, worker=0))
+        return task
+
+    def accept(self, task: Task, result: Any) -> Any:
+        self._reader.check_newest(self._iteration)
+        read: Read = result.batch
+        if read.ended:
+            self.end = self.end or {"batch": 0, "source": read.state}
+        elif read.batch is not NOTHING:
+            self._last = task.batch, self._place, {"batch": read.number, "source": read.state}
+        return read.batch
+
+    def fail(self, task: Task, error: BaseException) -> bool:
+        self.failed = self._reader.opened != self._iteration
+        return True
+
+    def finish(self) -> None:
+        self._ends_here = True
+
+    @property
+    def finished(self) -> bool:
+        return self._ends_here and not self.in_flight and not self.failed
+
+    @property
+    def _place(self) -> State:
+        number, before, after = self._last
+        return before if number in self.in_flight else after
+
+    @property
+    def samples_read(self) -> None:
+        return None
+
+    @property
+    def position(self) -> int:
+        batch: int = self._place["batch"]
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        return _saved(self._place)
+
+    def rewind(self) -> None:
+        raise TypeError("the source of a bridge cannot go back to the last delivered batch, so flush() is not possible")
+
+    def resume(self) -> None:
+        self._progress.resume()
+
+
+class BridgeTasks(StreamSource):
+    """Starts the epochs of a bridge, and keeps the place in the source between two epochs."""
+
+    loader = "a bridge"
+
+    def __init__(self, source: BridgeSource, reader: SourceReader) -> None:
+        self._source, self._reader = source, reader
+        self._place = _START  # where the next epoch starts
+        self._plan: BridgePlan | None = None  # the newest epoch, unless the next one was set or loaded since then
+        self._pid: int | None = None  # the process that reads the source
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a bridge cannot be copied or pickled, since both would read the same source; make a new one")
+
+    def length(self, dataset: Any) -> int | None:
+        return self._source.length()
+
+    def batches(self, dataset: Any, copied_length: int | None) -> int:
+        return len(dataset)
+
+    def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
+        self._pid = self._pid or os.getpid()
+        if os.getpid() != self._pid:
+            raise RuntimeError("this bridge is in use in the parent process; make a new one in the forked child")
+        last = self._plan
+        if last is not None and last.failed:  # it starts again
+            epoch, loaded = last.epoch, last.loaded
+        self._reader.newest += 1
+        self._plan = BridgePlan(epoch, self._reader, self._place, loaded)
+        return self._plan
+
+    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
+        return _saved(self._place)
+
+    def fit(self, fields: State, new_batch_size: bool) -> State:
+        if new_batch_size:
+            raise bad_argument("new_batch_size", True, "the source of a bridge makes the batches; remove it")
+        int_field(fields, "batch")
+        state_from_json(field(fields, "source"))
+        return fields
+
+    def load(self, fields: State, load_rest: Callable[[], T], new_batch_size: bool) -> T:
+        result = load_rest()
+        self._plan = None
+        return result
+
+    def warn_of_reading(self, dataset: Any, fields: State) -> None:
+        if fields["batch"] and fields["source"] is None:
+            warn(
+                f"resuming a bridge to {self._source.name} reads {fields['batch']:,} batches again, to skip them; "
+                "a source with state_dict() and load_state_dict() resumes without reading them again",
+            )
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        if not loaded:
+            self._place, self._plan = _START, None
+        return False
+
+    def finish(self, plan: Plan) -> None:
+        if plan is self._plan and plan.finished and not plan.outdated:
+            self._place = self._plan.end or _START
