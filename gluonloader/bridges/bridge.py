@@ -66,12 +66,13 @@ def bridge(
     b 2
     """
     read_from = BridgeSource(source)
-    options = Options("thread", 1, check_int("prefetch", prefetch, 1), "", None)
+    ahead = check_int("prefetch", prefetch, 1)
+    options = Options("thread", num_workers=1, prefetch=ahead, start_method="", memory_limit=None)
     delivery = choose_delivery(True, timeout, output, pin_memory, 0)
     # The thread converts the batches, not `next`.
     reader = SourceReader(read_from, partial(convert, finish=delivery.convert, unpack=output is not None))
     delivery = replace(delivery, convert=None, samples_in=_samples_in)
-    job = Job(source, only_sample, None, 1, 0, iterable=True, streams=reader)
+    job = Job(source, only_sample, worker_init_fn=None, num_workers=1, seed=0, iterable=True, streams=reader)
     workers = Workers(job, options, lambda seed: ())
     return Bridge(Epochs(BridgeTasks(read_from, reader), workers, delivery, seed_given=True, auto_reload=False))
 
@@ -136,7 +137,7 @@ class Bridge:
         The thread counts as one worker, and everything that it does as reading samples.
         """
         stats = self._epochs.workers.stats()
-        return replace(stats, advice=advise_on_source(stats))
+        return replace(stats, why="a bridge reads its source in one thread", advice=advise_on_source(stats))
 
     def close(self) -> None:
         """Ends the thread; a second call does nothing.

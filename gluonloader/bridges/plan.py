@@ -123,7 +123,7 @@ class BridgeTasks(StreamSource):
 
     def __init__(self, source: BridgeSource, reader: SourceReader) -> None:
         self._source, self._reader = source, reader
-        self._place = _START  # where the next epoch starts
+        self._reached: tuple[int, State] = 0, _START  # the last epoch whose start was reached, and that place
         self._plan: BridgePlan | None = None  # the newest epoch, unless the next one was set or loaded since then
         self._pid: int | None = None  # the process that reads the source
 
@@ -144,11 +144,15 @@ class BridgeTasks(StreamSource):
         if last is not None and last.failed:  # it starts again
             epoch, loaded = last.epoch, last.loaded
         self._reader.newest += 1
-        self._plan = BridgePlan(epoch, self._reader, self._place, loaded)
+        self._plan = BridgePlan(epoch, self._reader, self._start_of(epoch), loaded)
         return self._plan
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        return _saved(self._place)
+        return _saved(self._start_of(epoch))
+
+    def _start_of(self, epoch: int) -> State:
+        reached, place = self._reached
+        return place if epoch == reached else _START
 
     def fit(self, fields: State, new_batch_size: bool) -> State:
         if new_batch_size:
@@ -171,9 +175,9 @@ class BridgeTasks(StreamSource):
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         if not loaded:
-            self._place, self._plan = _START, None
+            self._reached, self._plan = (number, _START), None
         return False
 
     def finish(self, plan: Plan) -> None:
         if plan is self._plan and plan.finished and not plan.outdated:
-            self._place = self._plan.end or _START
+            self._reached = plan.epoch + 1, self._plan.end or _START

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from bridge_sources import Counted, Resetting, Spoiled, no_threads_are_left, read_all, threads  # noqa: F401, the fixture is used by its presence
 from conftest import eventually
+from interrupting import Alarm, SignalAt, raise_alarm
 
 from gluonloader import bridge
 from gluonloader.errors import BatchTimeout, LoaderClosed
@@ -250,6 +252,50 @@ def test_an_older_iterator_raises_loader_closed():
         assert batches.state_dict()["epoch"] == 2
 
 
+def test_an_epoch_that_was_left_reads_nothing_after_the_next_one_has_started():
+    class Slow(Resetting):
+        """An iterator with `reset` that waits in its second batch."""
+
+        waits, go = threading.Event(), threading.Event()
+
+        def __next__(self):
+            if self.at == 1 and not self.resets:
+                self.waits.set()
+                self.go.wait(30)
+            return super().__next__()
+
+    with bridge(Slow(9), prefetch=4) as batches:
+        older = iter(batches)
+        assert next(older) == 0
+        assert Slow.waits.wait(30)
+        newer = iter(batches)
+        Slow.go.set()
+        assert list(newer) == list(range(9))
+        with pytest.raises(LoaderClosed, match="a newer iteration"):
+            next(older)
+
+
+def test_an_exception_of_a_signal_handler_loses_no_batch_without_an_error():
+    before, point, where = signal.signal(signal.SIGALRM, raise_alarm), 0, "the start"
+    while where:
+        signalled, found, lost = SignalAt(point, signal.SIGALRM), [], []
+        with bridge(range(6)) as batches:
+            iterator = iter(batches)
+            try:
+                with signalled:
+                    found.append(next(iterator))
+            except Alarm:
+                pass
+            for _ in range(2):
+                try:
+                    found += iterator
+                except RuntimeError as error:
+                    lost.append(error)
+        where, point = signalled.where, point + 1
+        assert found == list(range(len(lost), 6)), where
+    signal.signal(signal.SIGALRM, before)
+
+
 def test_an_iterator_continues_after_set_epoch_without_moving_the_position():
     with bridge(lambda epoch: [epoch] * 3) as batches:
         iterator = iter(batches)
@@ -258,14 +304,6 @@ def test_an_iterator_continues_after_set_epoch_without_moving_the_position():
         assert list(iterator) == [0, 0]
         assert batches.state_dict()["epoch"] == 5
         assert list(batches) == [5, 5, 5]
-
-
-def test_two_bridges_are_independent():
-    first, second = bridge(Counted(50), prefetch=1), bridge(Counted(50), prefetch=5)
-    assert [pair[0] == pair[1] for pair in zip(first, second, strict=True)] == [True] * 50
-    first.close()
-    assert len(list(second)) == 50
-    second.close()
 
 
 @pytest.mark.parametrize("used", ["not at all", "iterated", "stopped early", "started", "after an error"])
@@ -301,17 +339,6 @@ def test_a_closed_bridge_cannot_be_iterated():
         next(iterator)
     with pytest.raises(LoaderClosed, match="is closed; make a new one"):
         iter(batches)
-
-
-def test_several_threads_share_one_iterator():
-    with bridge(Counted(500), prefetch=4) as batches:
-        iterator, found = iter(batches), []
-        readers = [threading.Thread(target=lambda: found.extend(iterator)) for _ in range(4)]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(30)
-    assert sorted(found) == list(range(500))
 
 
 def run(code):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gluonloader import DataLoader, bridge
+from gluonloader.state import add_checksum
 from gluonloader.testing import assert_resumes_exactly
 
 resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
@@ -34,9 +35,10 @@ def test_reading_ahead_is_invisible_for_any_sequence_of_calls(size, prefetch, st
         moves = False  # whether it moves the position
         position = following = (0, 0)
         saved = batches.state_dict(), position
+        loaded = None  # the epoch of a position that was loaded and not started
         for step in steps:
             if step == "iter":
-                iterator, at, moves = iter(batches), following, True
+                iterator, at, moves, loaded = iter(batches), following, True, None
                 position, following = at, (at[0] + 1, 0)
             elif step == "next":
                 found = next(iterator, None)
@@ -51,11 +53,12 @@ def test_reading_ahead_is_invisible_for_any_sequence_of_calls(size, prefetch, st
             elif step == "load":
                 batches.load_state_dict(saved[0])
                 position = following = saved[1]
-                moves = False
+                moves, loaded = False, position[0]
             else:
                 batches.set_epoch(3)
-                position = following = (3, 0)
-                moves = False
+                if loaded != 3:  # as with any loader, the number of the loaded epoch keeps the loaded position
+                    position, loaded = (3, 0), None
+                following, moves = position, False
             state = batches.state_dict()
             assert (state["epoch"], state["batch"]) == position
 
@@ -125,6 +128,28 @@ def test_a_source_with_a_state_resumes_without_reading_again(prefetch, way):
     with bridge(make()) as batches:
         batches.load_state_dict(state)  # no warning: nothing is read again
         assert [number for number, _ in batches] == [2, 3, 4, 5]
+
+
+def test_an_epoch_after_one_that_was_left_starts_without_a_state():
+    """The state at the start of the epoch that was left does not belong there."""
+    with bridge(Stateful()) as batches:
+        list(batches)
+        assert batches.state_dict()["source"] is not None
+        next(iter(batches))
+        iterator = iter(batches)
+        state = batches.state_dict()
+        assert (state["epoch"], state["batch"], state["source"]) == (2, 0, None)
+        del iterator
+
+
+def test_a_state_of_version_02_is_loaded():
+    with bridge(Stateful()) as batches:
+        next(iter(batches))
+        state = batches.state_dict()
+        rest = {name: value for name, value in state.items() if name not in ("seed", "dataset")}
+    with bridge(Stateful()) as batches:
+        batches.load_state_dict(add_checksum(rest))
+        assert [number for number, _ in batches] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "rollover"])
