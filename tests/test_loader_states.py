@@ -139,6 +139,28 @@ def test_a_batch_that_completes_after_its_timeout_is_not_taken_for_another():
     assert len(set(seen)) == len(seen)
 
 
+def test_a_stream_that_a_thread_reads_goes_on_after_a_timeout():
+    go_on = threading.Event()
+
+    def numbers():
+        yield 0
+        go_on.wait(30)
+        yield from range(1, 6)
+
+    with THREAD.loader(IterableDataset(numbers), 1, num_workers=1, timeout=0.2, prefetch=2) as loader:
+        iterator, seen, late = iter(loader), [], 0
+        while True:
+            try:
+                seen.append(int(next(iterator)[0]))
+            except BatchTimeout:
+                late += 1
+                go_on.set()
+            except StopIteration:
+                break
+    assert late >= 1
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
 class Level:
     def __init__(self):
         self.level = 0

@@ -127,7 +127,7 @@ class Bridge:
             ValueError: the state does not fit this bridge, or was edited; the text names the field. Nothing has
                 changed.
         """
-        fields = {"seed": 0, "dataset": None, **parse_state(state)}  # version 0.2 did not save these two
+        fields = {"seed": 0, "dataset": None, **parse_state(state)}  # older states do not contain them
         with self._epochs.lock:
             self._epochs.load(add_checksum(fields))
 

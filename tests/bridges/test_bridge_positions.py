@@ -142,7 +142,7 @@ def test_an_epoch_after_one_that_was_left_starts_without_a_state():
         del iterator
 
 
-def test_a_state_of_version_02_is_loaded():
+def test_a_state_that_an_older_version_saved_is_loaded():
     with bridge(Stateful()) as batches:
         next(iter(batches))
         state = batches.state_dict()
