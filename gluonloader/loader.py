@@ -177,7 +177,7 @@ class DataLoader(Generic[Batch]):
         reading = choose_reading(dataset, iterable, batching, concurrency, policy, seeds)
         payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
         parts = dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed
-        job = Job(*parts, iterable, payloads(used_seed), reading=reading)
+        job = Job(*parts, iterable, payloads=payloads(used_seed), reading=reading)
         if share is not None:  # a dataset that only the server has gets its length here
             options = share_workers(share, batching, options, is_seeded, job, timeout)
         source: IndexSource | ShardSource
