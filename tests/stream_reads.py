@@ -1,10 +1,10 @@
-"""Chunks of an iterable dataset, read by `ShardStreams` as in a worker process."""
+"""Chunks of an iterable dataset, read by `Streams` as in a worker process."""
 
 import itertools
 import json
 
 from gluonloader.randomness import batch_seed, seed_restorable
-from gluonloader.work.streams import Chunk, Hint, ShardStreams
+from gluonloader.work.streams import Chunk, Hint, Streams
 
 SEED = 5
 
@@ -29,7 +29,7 @@ def through_json(hint):
 
 def read_all(dataset, **kwargs):
     """The chunks of one plain reading, the short one last, and the hints before each."""
-    streams, chunks, hints = ShardStreams(dataset), [], [None]
+    streams, chunks, hints = Streams(dataset), [], [None]
     for number in itertools.count():
         read = ask(streams, number, **kwargs)
         chunks.append(read.samples)

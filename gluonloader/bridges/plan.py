@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ..errors import bad_argument, warn
@@ -17,7 +18,8 @@ from ..frameworks import state_from_json
 from ..loading.plan import NOTHING, Plan
 from ..loading.plan.base import Progress
 from ..loading.plan.errors import ErrorCount
-from ..loading.stream_source import StreamSource
+from ..loading.plan.shard_state import Shards
+from ..loading.shard_source import ShardSource
 from ..locks import Lock
 from ..state import State, field, int_field
 from ..work.in_flight import InFlight
@@ -40,6 +42,7 @@ class BridgePlan(Plan):
     """One epoch of a source: its batches in turn, until the source ends.
 
     Args:
+        first: the chunk of the first batch.
         place: where the source stands now.
         loaded: the place to which the source has to move; None for where it stands.
 
@@ -48,17 +51,16 @@ class BridgePlan(Plan):
         end: the place where the next epoch starts; None until the source has ended.
     """
 
-    def __init__(self, epoch: int, reader: SourceReader, place: State, loaded: State | None) -> None:
-        self.epoch, self.loaded, self.outdated, self._ends_here = epoch, loaded, False, False
+    def __init__(self, first: Chunk, reader: SourceReader, place: State, loaded: State | None) -> None:
+        self.epoch, self.loaded, self.outdated, self._ends_here = first.epoch, loaded, False, False
         self.lock, self.in_flight = Lock(), InFlight()
         self.errors = ErrorCount(self.in_flight, 0)
-        self._reader, self._iteration = reader, reader.newest
-        self._hint, first = None, 0
+        self._reader, upcoming = reader, 0
         if loaded is not None:
             place = {name: loaded[name] for name in _START}
-            self._hint = Hint(place["batch"], place["source"])
-            first = 0 if place["source"] is None else place["batch"]  # without a state, all batches are read again
-        self._progress = Progress(first, (), self.in_flight)
+            first = replace(first, hint=Hint(place["batch"], place["source"]))
+            upcoming = 0 if place["source"] is None else place["batch"]  # without a state, all batches are read again
+        self._first, self._progress = first, Progress(upcoming, (), self.in_flight)
         # The last batch, and the places before and after it; one attribute, see NOTE [interrupts] in executors/base.py.
         self._last = -1, place, place
         self.failed = False
@@ -67,13 +69,12 @@ class BridgePlan(Plan):
     def next(self) -> Task:
         if self.end is not None or self.failed:
             raise StopIteration
-        number = self._progress.upcoming
-        chunk = Chunk(0, 1, number, 1, self.epoch, 0, self._iteration, 0, self._hint)
-        self._progress.issue(task := Task(self.epoch, number, 0, chunk, worker=0))
+        chunk = replace(self._first, number=self._progress.upcoming)
+        self._progress.issue(task := Task(self.epoch, chunk.number, chunk.seed, chunk, worker=0))
         return task
 
     def accept(self, task: Task, result: Any) -> Any:
-        self._reader.check_newest(self._iteration)
+        self._reader.check_newest(self._first.iteration)
         read: Read = result.batch
         if read.ended:
             self.end = self.end or {"batch": 0, "source": read.state}
@@ -82,7 +83,7 @@ class BridgePlan(Plan):
         return read.batch
 
     def fail(self, task: Task, error: BaseException) -> bool:
-        self.failed = self._reader.opened != self._iteration
+        self.failed = self._reader.opened != self._first.iteration
         return True
 
     def finish(self) -> None:
@@ -116,12 +117,13 @@ class BridgePlan(Plan):
         self._progress.resume()
 
 
-class BridgeTasks(StreamSource):
-    """Starts the epochs of a bridge, and keeps the place in the source between two epochs."""
+class BridgeTasks(ShardSource):
+    """The source of a bridge as one shard, whose chunks are batches; keeps the place in it between two epochs."""
 
     loader = "a bridge"
 
     def __init__(self, source: BridgeSource, reader: SourceReader) -> None:
+        super().__init__(Shards(num_shards=1, batch_size=1, last_batch="keep", shuffle_buffer=0, workers=1))
         self._source, self._reader = source, reader
         self._reached: tuple[int, State] = 0, _START  # the last epoch whose start was reached, and that place
         self._plan: BridgePlan | None = None  # the newest epoch, unless the next one was set or loaded since then
@@ -133,9 +135,6 @@ class BridgeTasks(StreamSource):
     def length(self, dataset: Any) -> int | None:
         return self._source.length()
 
-    def batches(self, dataset: Any, copied_length: int | None) -> int:
-        return len(dataset)
-
     def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
         self._pid = self._pid or os.getpid()
         if os.getpid() != self._pid:
@@ -144,7 +143,8 @@ class BridgeTasks(StreamSource):
         if last is not None and last.failed:  # it starts again
             epoch, loaded = last.epoch, last.loaded
         self._reader.newest += 1
-        self._plan = BridgePlan(epoch, self._reader, self._start_of(epoch), loaded)
+        first = self.shards.first_chunk(epoch, seed, self._reader.newest)
+        self._plan = BridgePlan(first, self._reader, self._start_of(epoch), loaded)
         return self._plan
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:

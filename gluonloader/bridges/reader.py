@@ -30,7 +30,7 @@ class Read:
 
 
 class SourceReader(Streams):
-    """Reads the source for one iteration at a time.
+    """The streams of a bridge: at most one is open, that of the newest iteration.
 
     Attributes:
         newest: the iteration that may read the source; set before its first chunk is submitted.
@@ -38,6 +38,7 @@ class SourceReader(Streams):
     """
 
     def __init__(self, source: BridgeSource, convert: Callable[[Any], Any]) -> None:
+        super().__init__(source)
         self._source, self._convert = source, convert
         self.newest = self.opened = self._iteration = 0
         self._upcoming = 0  # the number of the next chunk

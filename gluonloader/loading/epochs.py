@@ -25,7 +25,7 @@ from .plan import IndexPlan, Plan
 from .workers import Workers
 
 if TYPE_CHECKING:
-    from .stream_source import StreamSource
+    from .shard_source import ShardSource
 
 _MOST_PARTS: Final = 16  # of a dataset, that a state describes one by one
 
@@ -75,7 +75,7 @@ class Epochs:
 
     def __init__(
         self,
-        source: IndexSource | StreamSource,
+        source: IndexSource | ShardSource,
         workers: Workers,
         delivery: Delivery,
         seed_given: bool,

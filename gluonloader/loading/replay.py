@@ -42,7 +42,7 @@ from .shard_source import ShardSource
 def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
     """See `DataLoader.indices`."""
     epoch, batch = _numbers(epoch, batch)
-    if not isinstance(epochs.source, IndexSource):
+    if isinstance(epochs.source, ShardSource):
         raise TypeError("the samples of an iterable dataset have no indices; call replay(epoch, batch, read=True)")
     found = _draw(epochs, epoch, batch)[1].indices
     assert found is not None
@@ -54,7 +54,7 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
     count = check_int("count", count, 1, "must be a number of samples, an int >= 1")
     check_flags(all_ranks=all_ranks)
     source, seed = epochs.source, epochs.workers.job.seed
-    if not isinstance(source, IndexSource):
+    if isinstance(source, ShardSource):
         raise ValueError("dataset: it is iterable, so what comes next is known only when it is read")
     if not is_computed(source.sampler):
         name = type(getattr(source.sampler, "sampler", source.sampler)).__name__
@@ -195,7 +195,7 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
     """The task of a batch, and the plan that has drawn it."""
     with epochs.lock:
         source, job, number = epochs.source, epochs.workers.job, epochs.number
-        assert isinstance(source, IndexSource)
+        assert not isinstance(source, ShardSource)
         sampler = unseeded(source.sampler)
         if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))

@@ -17,13 +17,16 @@ from .plan import Plan, shard_state
 from .plan.quota import Quota, check_stop
 from .plan.shard_state import Leftover, Shards
 from .plan.shards import ShardPlan
-from .stream_source import StreamSource
 
 T = TypeVar("T")
 
 
-class ShardSource(StreamSource):
-    """Chunks of the shards of an iterable dataset."""
+class ShardSource:
+    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
+
+    loader = "a DataLoader"
+    sampler = fixed_length = None
+    draws_late = False
 
     def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
         self.shards, self._quota = shards, quota
@@ -69,12 +72,22 @@ class ShardSource(StreamSource):
         return result
 
     def warn_of_reading(self, dataset: Any, fields: State) -> None:
+        """Warns if the dataset is read again up to this position."""
         if fields["batch"] and not any(fields["hints"]):
             batches = counted(fields["batch"], "batch", "batches")
             warn(
                 f"resuming {class_name(dataset)} reads the samples of about {batches} again, to skip them; "
                 "a dataset with state_dict() and load_state_dict() resumes without reading them again",
             )
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        return False
+
+    def leave_epochs(self) -> None:
+        pass
+
+    def move_on(self, number: int) -> None:
+        pass
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:

@@ -153,9 +153,9 @@ class BatchMaker(Maker):
         if self._job.streams is not None:
             own: Streams = self._job.streams
             return own
-        from .streams import ShardStreams
+        from .streams import Streams
 
-        return ShardStreams(self._job.dataset, self._job.reading.on_error, self._newest)
+        return Streams(self._job.dataset, self._job.reading.on_error, self._newest)
 
     def start(self, epoch: int) -> None:
         self._info.epoch = epoch

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -74,29 +74,11 @@ class ChunkSamples:
         return ShardEnd(self.samples, self.first)
 
 
-class Streams(Protocol):
-    """What one worker has opened of an iterable dataset, and reads chunk by chunk."""
-
-    def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
-        """The samples of a chunk.
-
-        `seed_group` seeds the random generators with a hash of the loader's seed, the epoch and its argument, which may
-        be negative.
-        """
-
-    @property
-    def iterations(self) -> set[int]:
-        """The iterations for which something is open."""
-
-    def close(self, iterations: Collection[int] | None = None) -> None:
-        """Closes what is open for iterations that are over, or for all, with the iterators of the dataset."""
-
-
-class ShardStreams(Streams):
-    """The open streams of one worker over a dataset that can be opened again; see NOTE [streams].
+class Streams:
+    """The open streams of one worker over an iterable dataset; see NOTE [streams].
 
     Args:
-        newest: the newest iterator of each shard; other `ShardStreams` over the same dataset have the same object.
+        newest: the newest iterator of each shard; other `Streams` over the same dataset have the same object.
     """
 
     def __init__(self, dataset: Any, on_error: ErrorAction = "raise", newest: NewestIterators | None = None) -> None:
@@ -107,7 +89,8 @@ class ShardStreams(Streams):
     def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
         """The samples of a chunk; a chunk can be read again, unless an error has lost it.
 
-        When this returns, the state of the generators depends only on the chunk.
+        `seed_group` seeds the random generators with a hash of the loader's seed, the epoch and its argument, which may
+        be negative. When this returns, the state of the generators depends only on the chunk.
         """
         streams, key = self._streams.setdefault(chunk.shard, {}), (chunk.iteration, chunk.epoch)
         stream = streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
@@ -123,9 +106,11 @@ class ShardStreams(Streams):
 
     @property
     def iterations(self) -> set[int]:
+        """The iterations of which streams are here."""
         return {iteration for streams in list(self._streams.values()) for iteration, _ in list(streams)}
 
     def close(self, iterations: Collection[int] | None = None) -> None:
+        """Drops the streams of iterations that are over, or of all, which closes the iterators of the dataset."""
         for shard, streams in list(self._streams.items()):
             for key in [key for key in list(streams) if iterations is None or key[0] in iterations]:
                 if (stream := streams.pop(key, None)) is not None:

@@ -35,7 +35,7 @@ class Job:
     num_workers: int
     seed: int
     iterable: bool = False  # the dataset is read in shards, each by one worker
-    streams: Any = None  # the `Streams` of the only worker; None for `ShardStreams`
+    streams: Any = None  # the only worker reads an iterable dataset through these `Streams`; None: each has its own
     payloads: tuple[Any, ...] = ()  # `WorkerInfo.payload` of each worker; empty without `worker_payload`
     epoch: int = 0  # the epoch that the first workers start for
     reading: Reading = field(default_factory=Reading)

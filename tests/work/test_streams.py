@@ -12,7 +12,7 @@ from stream_reads import ask, flat, read_all, through_json
 
 from gluonloader import IterableDataset, get_rng
 from gluonloader.randomness import set_current_seed
-from gluonloader.work.streams import Hint, ShardStreams
+from gluonloader.work.streams import Hint, Streams
 
 
 @pytest.fixture(autouse=True)
@@ -111,14 +111,14 @@ def test_any_order_of_asking_gives_the_samples_of_one_plain_reading(
     about = {"num_shards": num_shards, "size": size, "buffer": buffer, "epoch": epoch}
     plain = [read_all(dataset, shard=shard, **about) for shard in range(num_shards)]
     assert sorted(flat(flat(chunks) for chunks, _ in plain)) == list(range(length))
-    workers = [ShardStreams(dataset), ShardStreams(dataset)]
+    workers = [Streams(dataset), Streams(dataset)]
     for _ in range(data.draw(st.integers(0, 12), "asks")):
         shard = data.draw(st.integers(0, num_shards - 1), "shard")
         chunks, hints = plain[shard]
         number = data.draw(st.integers(0, len(chunks) + 1), "number")
         hint = hints[data.draw(st.integers(0, min(number, len(hints) - 1)), "hint")]
         worker = data.draw(st.integers(-1, 1), "worker")
-        streams = workers[worker] if worker >= 0 else ShardStreams(dataset)
+        streams = workers[worker] if worker >= 0 else Streams(dataset)
         read = ask(streams, number, shard, hint=through_json(hint), **about)
         assert read.samples == (chunks[number] if number < len(chunks) else [])
         assert len(read.samples) < size or read.hint == hints[number + 1]
@@ -161,7 +161,7 @@ def test_no_more_samples_live_than_the_buffer_holds_and_a_few_batches(size, buff
         def __del__(self):
             Sample.living -= 1
 
-    streams = ShardStreams(IterableDataset(lambda: (Sample() for _ in range(200))))
+    streams = Streams(IterableDataset(lambda: (Sample() for _ in range(200))))
     for number in range(200 // size // num_shards):
         ask(streams, number, 0, num_shards, size, buffer)
     assert Sample.most <= max(buffer, size) + 3 * size + 1
@@ -200,7 +200,7 @@ def test_random_numbers_are_the_same_after_opening_again(make, buffer, num_shard
         about = {"size": 2, "buffer": buffer, "epoch": 1, "shard": shard, "num_shards": num_shards}
         chunks, _ = read_all(dataset, **about)
         for number, samples in enumerate(chunks):
-            assert ask(ShardStreams(dataset), number, **about).samples == samples
+            assert ask(Streams(dataset), number, **about).samples == samples
         seen += flat(chunks)
     assert sorted(sample[0] for sample in seen) == list(range(30))  # shards agree on a random order, too
     assert len({sample[-1] for sample in seen}) == len({sample[-2] for sample in seen}) == 30
@@ -209,8 +209,8 @@ def test_random_numbers_are_the_same_after_opening_again(make, buffer, num_shard
 @pytest.mark.parametrize("buffer", [0, 6])
 def test_the_generators_have_the_same_state_after_a_chunk_was_read(buffer):
     """What batchify draws does not depend on how the chunk was come by."""
-    dataset, streams, drawn = IterableDataset(drawing).transform(augment), ShardStreams(IterableDataset(drawing)), []
-    for streams, number in [(ShardStreams(dataset), 3), (again := ShardStreams(dataset), 2), (again, 3), (again, 3)]:
+    dataset, streams, drawn = IterableDataset(drawing).transform(augment), Streams(IterableDataset(drawing)), []
+    for streams, number in [(Streams(dataset), 3), (again := Streams(dataset), 2), (again, 3), (again, 3)]:
         ask(streams, number, buffer=buffer)
         drawn.append((random.random(), np.random.rand(), get_rng().random()))
     assert drawn[0] == drawn[2] == drawn[3] != drawn[1]
@@ -221,7 +221,7 @@ def test_the_generators_have_the_same_state_after_a_chunk_was_read(buffer):
 
 def test_a_stream_continues_and_reads_nothing_twice():
     read = []
-    streams = ShardStreams(IterableDataset(lambda: (read.append(n) or n for n in range(20))))
+    streams = Streams(IterableDataset(lambda: (read.append(n) or n for n in range(20))))
     for number in [0, 1, 1, 0, 2, 4, 6, 7, 100]:  # 1 and 0 are asked for again, as if their batches had had no room
         ask(streams, number)
     assert read == list(range(20))
@@ -233,13 +233,9 @@ def test_a_dataset_with_a_state_reads_less():
     dataset = Stateful(100)
     _, hints = read_all(dataset)
     dataset.opened_at.clear()
-    assert ask(ShardStreams(dataset), 20, hint=through_json(hints[20])).samples == [60, 61, 62]
-    assert ask(ShardStreams(dataset), 22, hint=through_json(hints[20])).samples == [66, 67, 68]
-    assert ask(ShardStreams(dataset), 20, hint=through_json(hints[21])).samples == [
-        60,
-        61,
-        62,
-    ]  # a hint beyond is no use
+    assert ask(Streams(dataset), 20, hint=through_json(hints[20])).samples == [60, 61, 62]
+    assert ask(Streams(dataset), 22, hint=through_json(hints[20])).samples == [66, 67, 68]
+    assert ask(Streams(dataset), 20, hint=through_json(hints[21])).samples == [60, 61, 62]  # a hint beyond is no use
     assert dataset.opened_at == [60, 60, 0]
     assert dataset.position == 0, "streams read copies"
 
@@ -270,7 +266,7 @@ def test_each_iteration_and_epoch_has_its_own_stream():
         opened.append(1)
         return iter(range(20))
 
-    streams = ShardStreams(IterableDataset(make))
+    streams = Streams(IterableDataset(make))
     for number in range(3):
         expected = [3 * number, 3 * number + 1, 3 * number + 2]
         assert [ask(streams, number, iteration=iteration).samples for iteration in (0, 1)] == [expected] * 2
@@ -285,7 +281,7 @@ def test_each_iteration_and_epoch_has_its_own_stream():
 def test_transforms_run_only_for_samples_that_are_asked_for():
     ran = []
     dataset = IterableDataset(range(30)).transform(lambda x: ran.append(x) or -x)
-    assert ask(ShardStreams(dataset), 2, shard=1, num_shards=2).samples == [-13, -15, -17]
+    assert ask(Streams(dataset), 2, shard=1, num_shards=2).samples == [-13, -15, -17]
     assert ran == [13, 15, 17]
     ran.clear()
     filtered = dataset.filter(lambda x: x % 2 == 0).take(4)  # these have to see all
@@ -293,7 +289,7 @@ def test_transforms_run_only_for_samples_that_are_asked_for():
 
 
 def test_a_caller_may_change_the_list_of_samples():
-    streams = ShardStreams(IterableDataset(range(9)))
+    streams = Streams(IterableDataset(range(9)))
     ask(streams, 0).samples.clear()
     assert ask(streams, 0).samples == [0, 1, 2]
 
@@ -343,13 +339,13 @@ def generated(numbers):
 def test_a_shard_may_be_anything_that_is_iterated_once(wrap, buffer):
     dataset = Lines(wrap)
     for epoch in range(2):
-        streams = ShardStreams(dataset)
+        streams = Streams(dataset)
         for shard in range(2):
             about = {"shard": shard, "num_shards": 2, "buffer": buffer, "epoch": epoch}
             chunks = [ask(streams, number, **about).samples for number in range(3)]
             assert sorted(flat(chunks)) == list(range(shard, 12, 2))
             assert [ask(streams, number, **about).samples for number in range(3)] == chunks  # a new iterator again
-            assert ask(ShardStreams(dataset), 1, **about).samples == chunks[1]
+            assert ask(Streams(dataset), 1, **about).samples == chunks[1]
 
 
 def test_a_shard_that_is_a_generator_knows_the_epoch():
@@ -370,7 +366,7 @@ def test_a_shard_that_is_a_generator_knows_the_epoch():
 def test_a_shard_that_returns_the_same_iterator_again_is_an_error():
     numbers = iter(range(12))
     for again in ({"shard": 1}, {"epoch": 1}):
-        streams = ShardStreams(Lines(lambda shard: numbers))
+        streams = Streams(Lines(lambda shard: numbers))
         ask(streams, 0, num_shards=2)
         with pytest.raises(RuntimeError, match="Lines.shard returned the same iterator again, which was read already"):
             ask(streams, 0, num_shards=2, **again)
@@ -379,7 +375,7 @@ def test_a_shard_that_returns_the_same_iterator_again_is_an_error():
 @pytest.mark.parametrize("shard", [None, 5, {1, 2}])
 def test_a_shard_that_cannot_be_read_is_an_error(shard):
     with pytest.raises(TypeError, match=r"Lines.shard\(2, 1\) returned .*; return the samples of the shard in a fixed"):
-        ask(ShardStreams(Lines(lambda numbers: shard)), 0, shard=1, num_shards=2)
+        ask(Streams(Lines(lambda numbers: shard)), 0, shard=1, num_shards=2)
 
 
 # -- joined datasets ---------------------------------------------------------------------------------------------------
@@ -425,7 +421,7 @@ JOINED = {
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_joined_datasets_are_read_one_after_the_other_and_each_sample_once(kind, buffer, num_shards):
     dataset = JOINED[kind]()
-    streams, seen = ShardStreams(dataset), []
+    streams, seen = Streams(dataset), []
     for shard in range(num_shards):
         about = {"shard": shard, "num_shards": num_shards, "buffer": buffer, "epoch": 5}
         chunks = read_all(dataset, **about)[0]
@@ -439,14 +435,14 @@ def test_joined_datasets_are_read_one_after_the_other_and_each_sample_once(kind,
 
 
 def test_joined_datasets_do_not_share_their_epochs():
-    streams = ShardStreams(Sharded(range(4)) + Sharded(range(4)))
+    streams = Streams(Sharded(range(4)) + Sharded(range(4)))
     for number in range(3):
         for epoch in (0, 1):
             assert {seen for seen, _ in ask(streams, number, epoch=epoch, iteration=epoch).samples} == {epoch}
 
 
 def test_a_joined_dataset_with_a_state_is_read_by_two_streams():
-    streams = ShardStreams(IterableDataset(Stateful(7)) + [10, 11])
+    streams = Streams(IterableDataset(Stateful(7)) + [10, 11])
     for number, expected in enumerate([[0, 1, 2], [3, 4, 5], [6, 10, 11]]):
         for iteration in (0, 1):
             assert ask(streams, number, iteration=iteration).samples == expected
@@ -454,7 +450,7 @@ def test_a_joined_dataset_with_a_state_is_read_by_two_streams():
 
 def test_a_shard_of_a_joined_dataset_that_is_read_again_is_an_error():
     numbers = iter(range(12))
-    streams = ShardStreams(IterableDataset(Lines(lambda shard: numbers)) + Lines(lambda shard: [1, 2]))
+    streams = Streams(IterableDataset(Lines(lambda shard: numbers)) + Lines(lambda shard: [1, 2]))
     ask(streams, 0, num_shards=2)
     with pytest.raises(RuntimeError, match="shard returned the same iterator again"):
         ask(streams, 0, shard=1, num_shards=2)
@@ -480,7 +476,7 @@ class GoesOn:
 
 def outcomes(dataset, streams=None, **about):
     """What comes of each chunk until the shard ends: samples, or the error."""
-    streams, found = streams or ShardStreams(dataset), []
+    streams, found = streams or Streams(dataset), []
     for number in range(100):
         try:
             found.append(ask(streams, number, **about).samples)
@@ -507,7 +503,7 @@ def test_samples_after_an_error_are_the_same_as_without_it(buffer):
     assert sorted(flat(read for read in found if isinstance(read, list))) == sorted({*range(40)} - {4, 5, 22, 23})
     for number, read in enumerate(found):  # another worker does not repeat the errors before it
         if isinstance(read, list):
-            assert ask(ShardStreams(dataset), number, size=2, buffer=buffer).samples == read
+            assert ask(Streams(dataset), number, size=2, buffer=buffer).samples == read
 
 
 @pytest.mark.parametrize("bad", [0, 3, 4])
@@ -529,7 +525,7 @@ def test_a_broken_generator_is_reported_by_every_shard_that_loses_samples(shard,
     assert sorted(flat(found[:2])) == [shard, shard + 3, shard + 6, shard + 9]
     assert found[3] == []
     with pytest.raises(OSError, match="disk"):  # another worker cannot know that the error was reported
-        ask(ShardStreams(IterableDataset(breaks)), 3, size=2, buffer=buffer, shard=shard, num_shards=3)
+        ask(Streams(IterableDataset(breaks)), 3, size=2, buffer=buffer, shard=shard, num_shards=3)
 
 
 def test_system_exit_and_stop_iteration_become_errors():
@@ -557,7 +553,7 @@ def test_a_source_that_cannot_be_opened_is_reported_once():
     assert "shard 0 of 1 (chunk 0), iterable dataset Closed" in error.__notes__[0]
     assert end == []
     with pytest.raises(PermissionError):
-        ask(ShardStreams(Closed()), 4)
+        ask(Streams(Closed()), 4)
 
 
 def test_a_state_that_is_not_json_is_refused():
@@ -570,7 +566,7 @@ def test_a_state_that_is_not_json_is_refused():
     assert "Pickled.state_dict() returned something that JSON cannot store" in str(error)
     assert rest == [[]]
     with pytest.raises(ValueError, match=r"range has no state_dict\(\) here, but it had one when the state was saved"):
-        ask(ShardStreams(range(9)), 2, hint=Hint(1, {"position": 3}))
+        ask(Streams(range(9)), 2, hint=Hint(1, {"position": 3}))
 
 
 def test_an_interrupted_read_leaves_no_half_read_chunk():
@@ -581,7 +577,7 @@ def test_an_interrupted_read_leaves_no_half_read_chunk():
                 raise KeyboardInterrupt
             return number
 
-    streams = ShardStreams(Interrupted(9, {4}))
+    streams = Streams(Interrupted(9, {4}))
     assert ask(streams, 0).samples == [0, 1, 2]
     with pytest.raises(KeyboardInterrupt):
         ask(streams, 1)
@@ -592,5 +588,5 @@ def test_marks_come_before_the_samples_that_they_name():
     rows = []
     dataset = IterableDataset(lambda: (rows.append(f"read {n}") or n for n in range(9)))
     transformed = dataset.transform(lambda x: rows.append(f"made {x}") or x)
-    ask(ShardStreams(transformed), 1, size=2, on_row=rows.append)
+    ask(Streams(transformed), 1, size=2, on_row=rows.append)
     assert rows == ["read 0", "read 1", 0, "read 2", 1, "read 3", 0, "made 2", 1, "made 3"]

@@ -7,7 +7,7 @@ from stream_reads import ask, flat, read_all, through_json
 
 from gluonloader import IterableDataset
 from gluonloader.randomness import set_current_seed
-from gluonloader.work.streams import ShardStreams
+from gluonloader.work.streams import Streams
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_an_iterator_with_reset_is_reset_before_each_reading():
 
 
 def test_an_iterator_that_two_streams_read_is_an_error():
-    streams = ShardStreams(Rewound(12))
+    streams = Streams(Rewound(12))
     ask(streams, 0, 0, 2)
     ask(streams, 0, 1, 2)
     with pytest.raises(RuntimeError, match=r"Rewound is a single iterator.*IterableDataset\(make\)"):
@@ -55,7 +55,7 @@ def test_an_iterator_that_two_streams_read_is_an_error():
         rewound.reset()
         return rewound
 
-    streams = ShardStreams(IterableDataset(make))
+    streams = Streams(IterableDataset(make))
     assert [ask(streams, number, shard, 2).samples[0] for number in (0, 1) for shard in (0, 1)] == [0, 1, 6, 7]
 
 
@@ -104,7 +104,7 @@ def test_hugging_face_datasets(hugging, kind, num_shards):
         chunks, hints = read_all(dataset, **about)
         seen += [sample["a"] for sample in flat(chunks)]
         for number, samples in enumerate(chunks):
-            assert ask(ShardStreams(dataset), number, hint=through_json(hints[number]), **about).samples == samples
+            assert ask(Streams(dataset), number, hint=through_json(hints[number]), **about).samples == samples
         # A shuffle buffer of its own is not in its state, so that has to be left alone.
         assert (kind == "shuffled") == (not any(hints))
     assert sorted(seen) == sorted(sample["a"] for sample in dataset)
@@ -113,14 +113,14 @@ def test_hugging_face_datasets(hugging, kind, num_shards):
 @pytest.mark.filterwarnings("ignore")
 def test_hugging_face_iterations_at_once(hugging):
     base = hugging.Dataset.from_dict({"a": list(range(12))}).to_iterable_dataset()
-    streams, hints = ShardStreams(base), {}
+    streams, hints = Streams(base), {}
     for number in range(3):
         for iteration, epoch in [(0, 0), (1, 1)]:
             read = ask(streams, number, iteration=iteration, epoch=epoch)
             assert [sample["a"] for sample in read.samples] == [3 * number, 3 * number + 1, 3 * number + 2]
             hints[iteration] = read.hint
     for iteration, epoch in [(0, 0), (1, 1)]:
-        read = ask(ShardStreams(base), 3, hint=through_json(hints[iteration]), epoch=epoch)
+        read = ask(Streams(base), 3, hint=through_json(hints[iteration]), epoch=epoch)
         assert [sample["a"] for sample in read.samples] == [9, 10, 11]
 
 
