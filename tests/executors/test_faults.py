@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import random
 import resource
@@ -14,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import FORK, OVER_RAY, children, eventually, workers
+from conftest import FORK, ONE_FORK, OVER_RAY, children, eventually, workers
 from samples import Numbered
 from started import OnlyInWorkers
 
@@ -195,6 +196,33 @@ class SlowFirst(Numbered):
             with self.made.open("a") as file:
                 file.write(".")
         return index, gl.get_worker_info().id
+
+
+class Counted(Numbered):
+    """Counts how often each sample is read; sample 0 waits until it may end."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.reads, self.may_end = multiprocessing.RawArray("i", size), multiprocessing.Event()
+
+    def __getitem__(self, index):
+        self.reads[index] += 1
+        if index == 0:
+            assert self.may_end.wait(60)
+        return super().__getitem__(index)
+
+
+@pytest.mark.local
+def test_a_worker_skips_the_batches_of_an_iterator_that_was_left():
+    dataset = Counted(4)
+    with ONE_FORK.loader(dataset, 1, prefetch=4) as loader:
+        left = iter(loader)
+        assert eventually(lambda: dataset.reads[0])
+        del left
+        iterator = iter(loader)
+        dataset.may_end.set()
+        assert len(list(iterator)) == 4
+    assert list(dataset.reads) == [2, 1, 1, 1]
 
 
 def test_a_slow_batch_keeps_its_place_and_does_not_idle_the_others(parallel_way, tmp_path):

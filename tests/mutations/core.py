@@ -339,6 +339,12 @@ MUTATIONS = [
         "executors/lanes/lane_executor.py",
         "                self._followers.discard(window)\n                self._wake_followers()\n",
         "                self._followers.discard(window)\n",
+    ),
+    Mutation(
+        "a thread that has got its batch stays the leader",
+        "executors/lanes/lane_executor.py",
+        "            if self._leader == threading.get_ident():\n                self._leader = None\n",
+        "",
         note="one leader",
     ),
     Mutation(
