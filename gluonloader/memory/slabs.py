@@ -185,6 +185,14 @@ class SlabPool:
         self.largest = max(self.largest, size)
 
     @property
+    def has_room(self) -> bool:
+        """Whether the limit leaves room for one more batch, if free slabs are closed."""
+        if self._budget is None:
+            return True
+        in_use = self._budget.reserved - sum(slab.nbytes for slab in self._free)
+        return in_use + self._budget.share <= self._budget.most
+
+    @property
     def lent(self) -> int:
         """Bytes on loan; 0 if there is no limit."""
         return 0 if self._budget is None else self._budget.lent

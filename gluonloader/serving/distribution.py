@@ -177,9 +177,13 @@ class Distribution:
             item.holders.add(consumer)
         return Due(consumer, item)
 
-    def waits_for(self) -> list[int]:
-        """The consumers for which the others wait."""
-        if self._skips or len(self._items) < self._window:
+    def waits_for(self, full: bool = False) -> list[int]:
+        """The consumers for which the others wait.
+
+        Args:
+            full: there is no memory for another item until one is settled.
+        """
+        if not self._items or not (full or (len(self._items) >= self._window and not self._skips)):
             return []
         oldest = self._items[0].number
         slow = [number for number, place in self.places.items() if place.next <= oldest or oldest in place.sent]

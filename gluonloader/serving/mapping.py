@@ -62,7 +62,7 @@ class Mappings:
     def lend(self, item: int, slab: int, size: int, scarce: bool) -> BatchBytes:
         """The memory of the batch that is this item: the first `size` bytes of a slab, or a private copy.
 
-        It is a copy if the program keeps many batches, or the server is short of descriptors (`scarce`). See NOTE
+        It is a copy if the program keeps many batches, or the server has little room (`scarce`). See NOTE
         [loans] in memory/loans.py.
         """
         mapped = self._maps[slab] = self._maps.pop(slab)

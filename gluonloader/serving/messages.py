@@ -137,7 +137,7 @@ class Packet:
         slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
         offset, length, tail: where the head lies in the slab, see `Head`; length 0 if the body is the head.
         brings: whether the descriptor of the slab comes with the packet.
-        scarce: the server has few descriptors left, so the consumer copies the batch and releases its memory.
+        scarce: the server has little room left, so the consumer copies the batch; see NOTE [last room] in parcel.py.
         body: the head, the pickled error, or JSON.
     """
 

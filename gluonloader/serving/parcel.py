@@ -4,6 +4,10 @@
     any other batch             is copied into a slab of the server
 
 The server keeps the batch, and with it the loan of its slab, until no consumer needs the memory any more.
+
+NOTE [last room]: a copy that takes the last room, of `memory_limit` or of descriptors, is `scarce`: consumers copy it
+and release it at once. So they may keep all other batches, and the server goes on. While such a copy is on its way, the
+next one waits for it without limit, since it is released when the slowest consumer has received it.
 """
 
 from __future__ import annotations
@@ -66,6 +70,7 @@ class Parcels:
 
     Attributes:
         copies: how many batches were copied.
+        waits: whether `make` waits for memory.
         retired: numbers of slabs in which no batch will lie any more; the server removes them.
     """
 
@@ -74,6 +79,8 @@ class Parcels:
         self._lock = Lock()
         self._changed = threading.Condition()
         self._freed, self._closed = 0, False  # how many parcels were freed
+        self._scarce = 0  # parcels that are `scarce` and not freed
+        self.waits = False
         self._numbers: WeakKeyDictionary[Slab, int] = WeakKeyDictionary()
         self._count = count(1)
         self.copies = 0
@@ -109,7 +116,7 @@ class Parcels:
         return self._copied(batch)
 
     def _copied(self, batch: Any) -> Parcel:
-        """A copy of a batch; waits for the end of other parcels if there is no memory or no descriptor for it."""
+        """A copy of a batch; waits for the end of other parcels if there is no room for it. See NOTE [last room]."""
         deadline, needed = time.monotonic() + _PATIENCE_S, 0
         while True:
             freed = self._freed
@@ -128,11 +135,15 @@ class Parcels:
     def _wait_for_freed(self, freed: int, seconds: float) -> bool:
         """Waits until a parcel was freed that `freed` does not count."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._freed > freed or self._closed, seconds) and not self._closed
+            limit, self.waits = None if self._scarce else seconds, True
+            self._changed.wait_for(lambda: self._freed > freed or self._closed, limit)
+            self.waits = False
+            return self._freed > freed and not self._closed
 
-    def _note_freed(self) -> None:
+    def _note_freed(self, scarce: bool = False) -> None:
         with self._changed:
             self._freed += 1
+            self._scarce -= scarce
             self._changed.notify_all()
 
     def _copy(self, batch: Any, needed: int) -> Parcel:
@@ -152,13 +163,16 @@ class Parcels:
             self.copies += 1
             self._pool.has_grown(slab, slab.size)
             self._pool.retired.clear()  # consumers close old slabs themselves
-        size, free = head.offset + head.length, partial(self._give_back, slab)
-        return Parcel(slab, self._number(slab), size, head, b"", free, _few_descriptors())
+            scarce = not self._pool.has_room or _few_descriptors()
+        with self._changed:
+            self._scarce += scarce
+        size, free = head.offset + head.length, partial(self._give_back, slab, scarce)
+        return Parcel(slab, self._number(slab), size, head, b"", free, scarce)
 
-    def _give_back(self, slab: Slab) -> None:
+    def _give_back(self, slab: Slab, scarce: bool) -> None:
         with self._lock:
             self._pool.give_back(slab)
-        self._note_freed()
+        self._note_freed(scarce)
 
     def _number(self, slab: Slab) -> int:
         if slab not in self._numbers:

@@ -208,9 +208,12 @@ class Server:
         if self._begun and not self._reading.busy and self._distribution.wants():
             self._reading.read_one()
 
+    def _waited_for(self) -> list[int]:
+        return self._distribution.waits_for(full=self._parcels.waits)
+
     def _waits_for_slow(self) -> bool:
         """Whether consumers wait for another one; logs once if that takes long."""
-        slow = self._distribution.waits_for()
+        slow = self._waited_for()
         if not slow or self._warned:
             self._waiting_since = None
             return False
@@ -227,12 +230,12 @@ class Server:
 
     def _facts(self, consumer: int) -> dict[str, Any]:
         state = self._distribution.places[consumer].state or self._distribution.state
-        slow = [self._consumers.attached[number].pid for number in self._distribution.waits_for() if number != consumer]
+        slow = [self._consumers.attached[number].pid for number in self._waited_for() if number != consumer]
         return {"stats": self._stats().as_json(), "state": state, "slow": slow}
 
     def _stats(self) -> ServerStats:
         reading, distribution = self._reading, self._distribution
-        slow, attached = distribution.waits_for(), self._consumers.attached
+        slow, attached = self._waited_for(), self._consumers.attached
         consumers = tuple(
             ConsumerStats(attached[number].pid, place.received, place.skipped, place.kept, number in slow)
             for number, place in distribution.places.items()

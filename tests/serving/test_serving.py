@@ -330,9 +330,24 @@ def test_memory_limit_counts_the_copies_of_the_server():
         assert [int(batch[0, 0]) for batch in loader] == list(range(0, 40, 4))
         kept = list(islice(loader, 4))
         assert [int(batch[0, 0]) for batch in kept] == [0, 4, 8, 12]
+        kept = list(loader)  # more than the limit
+        assert [int(batch[0, 0]) for batch in kept] == list(range(0, 40, 4))
     with Served(limited("1MB"), new_server_name()) as server, gl.attach(server.name) as loader:
         with pytest.raises(gl.errors.SharedMemoryError, match=r"needs 1,284,153 bytes, but memory_limit=1,048,576"):
             next(iter(loader))
+
+
+def test_memory_that_a_slow_consumer_uses_is_waited_for(monkeypatch):
+    monkeypatch.setattr("gluonloader.serving.parcel._PATIENCE_S", 0.01)
+    with Served(limited("4MB"), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+        iterator, slow = iter(loader), gl.attach(server.name)
+        found = [int(next(iterator)[0, 0])]
+        with pytest.raises(gl.errors.BatchTimeout, match="waits for another loader of this program"):
+            found.extend(int(batch[0, 0]) for batch in iterator)
+        assert [one.batches for one in server.ask("stats").consumers if one.is_waited_for] == [0]
+        slow.close()
+        found += [int(batch[0, 0]) for batch in iterator]
+    assert found == list(range(0, 40, 4))
 
 
 def read_twice(one, name):
