@@ -27,7 +27,6 @@ well, for the mappings that it inherited, but by NOTE [loans and fork] in slabs.
 
 from __future__ import annotations
 
-import mmap
 import weakref
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -41,7 +40,7 @@ from numpy.typing import NDArray
 from ..frameworks import Lent
 from .allocator import LARGE, Span
 from .buffers import aligned_copy
-from .slab import Slab, align
+from .slab import Slab, give_back_pages
 
 _BYTE: Final = np.dtype(np.uint8)
 _dtype_of = cache(np.dtype)
@@ -157,21 +156,9 @@ class Loan(BatchBytes):
         if not 0 < len(dead) < len(self._lent) or slab is None or slab.inherited or slab.holders:
             return 0
         self._lent = [(lent, span) for lent, span in self._lent if span not in dead]
-        given = sum(_give_back_pages(self._buffer, *span) for span in dead)
+        given = sum(give_back_pages(self._buffer, *span) for span in dead)
         slab.given += given
         return given
-
-
-def _give_back_pages(memory: mmap.mmap, start: int, stop: int) -> int:
-    """Gives the whole pages between `start` and `stop` back to the system; returns how many bytes."""
-    start, stop = align(start, mmap.PAGESIZE), stop // mmap.PAGESIZE * mmap.PAGESIZE
-    if start >= stop or not hasattr(mmap, "MADV_REMOVE"):
-        return 0
-    try:
-        memory.madvise(mmap.MADV_REMOVE, start, stop - start)
-    except OSError:  # the file system cannot do that
-        return 0
-    return stop - start
 
 
 class LoanRef(weakref.ref[Loan], Generic[S]):

@@ -16,8 +16,9 @@ here; otherwise the first write would raise SIGBUS. The process that grows a sla
 batch keep using the old mapping, which shows the same pages. A worker maps the file again when a request has a larger
 size, and the main program when it delivers the batch. No code closes a mapping, because NumPy arrays point into it
 without exporting its buffer. It is unmapped when the last array that refers to it dies. A slab shrinks only while it is
-on loan, to the bytes that its batch uses. Then mappings stay as they are, larger than the file. So a process uses only
-the first `size` bytes of a mapping, and grows the slab before it uses more.
+on loan, to the bytes that its batch uses. Then mappings stay as they are, larger than the slab. So a process uses only
+the first `size` bytes of a mapping, and grows the slab before it uses more. The file is sealed, so that no process can
+make it shorter: the slab gives its pages back, and the file stays as long as it was.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import errno
 import mmap
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,11 +71,32 @@ def align(offset: int, to: int = ALIGNMENT) -> int:
 def anonymous_file() -> int:
     """Returns the descriptor of a new, empty file in memory that has no name."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("gluonloader", os.MFD_CLOEXEC)
+        return os.memfd_create("gluonloader", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     import tempfile
 
     with tempfile.TemporaryFile(dir=_folder()) as file:
         return os.dup(file.fileno())
+
+
+def seal(fd: int) -> None:
+    """Lets no process make the file shorter, if the kernel can: others that have mapped it would get SIGBUS."""
+    if hasattr(os, "memfd_create"):
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+
+
+def give_back_pages(memory: mmap.mmap, start: int, stop: int) -> int:
+    """Gives the whole pages between `start` and `stop` back to the system; returns how many bytes."""
+    start, stop = align(start, mmap.PAGESIZE), stop // mmap.PAGESIZE * mmap.PAGESIZE
+    if start >= stop or not hasattr(mmap, "MADV_REMOVE"):
+        return 0
+    try:
+        memory.madvise(mmap.MADV_REMOVE, start, stop - start)
+    except OSError:  # the file system cannot do that
+        return 0
+    return stop - start
 
 
 def _folder() -> str:
@@ -169,8 +192,16 @@ class Slab:
 
     def shrink(self, size: int) -> None:
         """Gives memory beyond `size` bytes back to the system; see NOTE [slab growth]."""
-        os.ftruncate(self.fd, size)
+        try:
+            os.ftruncate(self.fd, size)
+        except PermissionError:  # it is sealed
+            give_back_pages(self.memory, size, self.mapped)
         self.size = size
+
+    def measure(self) -> int:
+        """Bytes of the file, which another process may have grown, without those that `shrink` has given back."""
+        status = os.fstat(self.fd)
+        return min(status.st_size, status.st_blocks * 512) if hasattr(os, "posix_fallocate") else status.st_size
 
     @property
     def nbytes(self) -> int:

@@ -28,7 +28,7 @@ from ..interrupts import Uninterrupted
 from .allocator import LARGE
 from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
 from .loans import BatchBytes, LoanRef, Loans
-from .slab import HEADER, Slab, align, anonymous_file, reserve
+from .slab import HEADER, Slab, align, anonymous_file, reserve, seal
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
 _USUAL_LOANS: Final = 4  # a program with more loans keeps arrays; with fewer, it will soon drop the rest of a batch
@@ -151,7 +151,7 @@ class SlabPool:
 
     def reclaim(self, slab: Slab) -> None:
         """Ends the flight of a slab whose worker has died, and may have grown it."""
-        self.has_grown(slab, os.fstat(slab.fd).st_size)
+        self.has_grown(slab, slab.measure())
         self.give_back(slab)
 
     def recount(self, in_flight: Collection[int]) -> None:
@@ -165,7 +165,7 @@ class SlabPool:
         self._free = []
         for number, slab in list(self._slabs.items()):
             if number not in in_flight and number not in lent:
-                slab.size = max(slab.size, os.fstat(slab.fd).st_size)  # a worker may have grown it
+                slab.size = max(slab.size, slab.measure())  # a worker may have grown it
                 slab.allowance = slab.size
                 self._put(slab)
         if self._budget is not None:
@@ -222,6 +222,7 @@ class SlabPool:
             fd = anonymous_file()
             try:
                 reserve(fd, size)
+                seal(fd)
                 slab = Slab(self._next_number, fd, size)
             except OSError:
                 os.close(fd)
@@ -333,7 +334,7 @@ class SlabPool:
             if self._budget is not None:
                 self._budget.reserved -= slab.nbytes
             if not slab.inherited:
-                os.ftruncate(slab.fd, 0)  # frees the memory now, because a busy worker closes its descriptor only later
+                slab.shrink(0)  # frees the memory now, because a busy worker closes its descriptor only later
             del self._slabs[slab.number]
             self.retired.append(slab.number)
             slab.close()

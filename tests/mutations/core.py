@@ -55,7 +55,7 @@ MUTATIONS = [
     ),
     Mutation(
         "pages are given back that the next array uses, too",
-        "memory/loans.py",
+        "memory/slab.py",
         "    start, stop = align(start, mmap.PAGESIZE), stop // mmap.PAGESIZE * mmap.PAGESIZE\n",
         "    start, stop = align(start, mmap.PAGESIZE), align(stop, mmap.PAGESIZE)\n",
     ),

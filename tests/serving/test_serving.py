@@ -320,6 +320,22 @@ def test_a_consumer_cannot_write_into_the_memory_of_the_server():
         assert ctypes.get_errno() == errno.EACCES
 
 
+def test_a_consumer_cannot_shorten_the_memory_of_the_server():
+    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        first = next(iterator)[0]
+        folder = f"/proc/{server.pid}/fd"
+        slabs = [file for file in os.listdir(folder) if "memfd:gluonloader" in os.readlink(f"{folder}/{file}")]
+        assert slabs
+        for file in slabs:
+            with open(f"{folder}/{file}", "rb+") as slab:
+                if os.fstat(slab.fileno()).st_size >= first.nbytes:
+                    with pytest.raises(PermissionError):
+                        slab.truncate(0)
+        assert (first[:, 0] == range(4)).all()
+        assert len(list(iterator)) == 9
+
+
 def limited(limit):
     """A loader without workers, whose batches of 1.3 MB the server copies."""
     return lambda: gl.DataLoader([np.full(40_000, index) for index in range(40)], 4, memory_limit=limit)
