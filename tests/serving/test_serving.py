@@ -353,8 +353,7 @@ def test_memory_limit_counts_the_copies_of_the_server():
             next(iter(loader))
 
 
-def test_memory_that_a_slow_consumer_uses_is_waited_for(monkeypatch):
-    monkeypatch.setattr("gluonloader.serving.parcel._PATIENCE_S", 0.01)
+def test_memory_that_a_slow_consumer_uses_is_waited_for():
     with Served(limited("4MB"), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
         iterator, slow = iter(loader), gl.attach(server.name)
         found = [int(next(iterator)[0, 0])]
