@@ -126,7 +126,7 @@ class Connection:
         ]
 
     def again(self) -> None:
-        """Asks again for all items that are not acknowledged.
+        """Forgets all slabs, and asks again for all items that are not acknowledged, with their descriptors.
 
         Raises:
             OSError: the memory of a batch could not be mapped, and no memory of other batches can be unmapped.
@@ -136,7 +136,7 @@ class Connection:
         self._inbox.clear()
         self.tell((Ask.AGAIN, self._generation))
         self._reading = False
-        if lacks and not self._mappings.forget():
+        if not self._mappings.forget() and lacks:
             cure = "close files, or raise the limit with `ulimit -n`"
             raise OSError(errno.EMFILE, f"too many open files: the memory of a batch cannot be mapped; {cure}")
 

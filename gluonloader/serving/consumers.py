@@ -51,7 +51,6 @@ class Attached:
     Attributes:
         generation: see `Packet`.
         known: how many bytes of each slab the consumer can map with the descriptor that it has got, by number.
-        mapped: the slabs that it may have mapped, by number.
         pending: what it has to get, in order.
         writes: whether the poll object watches for room in its queue.
     """
@@ -60,7 +59,6 @@ class Attached:
     pid: int
     generation: int = 0
     known: dict[int, int] = field(default_factory=dict)
-    mapped: set[int] = field(default_factory=set)
     pending: deque[Item | Packet] = field(default_factory=deque)
     writes: bool = False
 
@@ -88,8 +86,8 @@ class Consumers:
 
     def send(self) -> float | None:
         """Sends what is due; returns after how many seconds this has to be called again, None for never."""
-        for due in list(self._distribution.due()):
-            self.attached[due.consumer].pending.append(due.item)
+        for consumer, item in self._distribution.due():
+            self.attached[consumer].pending.append(item)
         for one in list(self.attached.values()):
             if one.pending and not one.writes:
                 self._send_pending(one)
@@ -99,9 +97,7 @@ class Consumers:
     def retire(self, slab: int) -> None:
         """Tells the consumers that they may unmap a slab."""
         for one in self.attached.values():
-            if slab in one.mapped:
-                one.mapped.discard(slab)
-                one.known.pop(slab, None)
+            if one.known.pop(slab, None) is not None:
                 one.pending.append(Packet(Kind.RETIRED, slab=slab))
 
     def handle(self, descriptor: int, event: int) -> None:
@@ -239,7 +235,6 @@ class Consumers:
         with _read_only(parcel.slab.fd) as descriptor:
             send_packet(one.connection, packet, descriptor)
         one.known[parcel.number] = size
-        one.mapped.add(parcel.number)
 
 
 @contextmanager

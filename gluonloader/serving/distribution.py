@@ -69,14 +69,6 @@ class Place:
         return sum(number not in self.sent for number in self.held)
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """An item that a consumer gets now."""
-
-    consumer: int
-    item: Item
-
-
 class Distribution:
     """The items of a server. Each consumer gets each item, from the oldest one that is not settled when it attaches.
 
@@ -124,7 +116,7 @@ class Distribution:
         if item is not None:
             place.received += item.kind is Kind.BATCH
             place.state = item.state or place.state
-        self._settle_oldest()
+            self._settle_oldest()
 
     def release(self, consumer: int, number: int) -> None:
         """Nothing refers to the memory of an item any more."""
@@ -149,33 +141,26 @@ class Distribution:
         item.number, self._count = self._count, self._count + 1
         self._items.append(item)
         if len(self._items) > self._window and self._skips:
-            self._skip_oldest()
+            oldest = self._items[0]
+            for place in self.places.values():
+                if place.next <= oldest.number:
+                    place.next = oldest.number + 1
+                    place.skipped += oldest.kind is Kind.BATCH
+            self._settle()
 
-    def _skip_oldest(self) -> None:
-        oldest = self._items.popleft()
-        for place in self.places.values():
-            if place.next <= oldest.number:
-                place.next = oldest.number + 1
-                place.skipped += oldest.kind is Kind.BATCH
-        self._settle(oldest)
-
-    def due(self) -> Iterator[Due]:
+    def due(self) -> Iterator[tuple[int, Item]]:
         """Yields which consumer gets which item now, and notes that it has got it."""
         for consumer, place in self.places.items():
             while place.next < self._count and len(place.sent) < _AHEAD:
                 item = self._items[place.next - self._items[0].number]
                 place.next += 1
                 if item.epoch > place.skips:
-                    yield self._give(consumer, item)
+                    place.sent[item.number] = item
+                    if item.kind is Kind.BATCH:
+                        place.held[item.number] = item
+                        item.holders.add(consumer)
+                    yield consumer, item
         self._settle_oldest()
-
-    def _give(self, consumer: int, item: Item) -> Due:
-        place = self.places[consumer]
-        place.sent[item.number] = item
-        if item.kind is Kind.BATCH:
-            place.held[item.number] = item
-            item.holders.add(consumer)
-        return Due(consumer, item)
 
     def waits_for(self, full: bool = False) -> list[int]:
         """The consumers for which the others wait.
@@ -185,8 +170,7 @@ class Distribution:
         """
         if not self._items or not (full or (len(self._items) >= self._window and not self._skips)):
             return []
-        oldest = self._items[0].number
-        slow = [number for number, place in self.places.items() if place.next <= oldest or oldest in place.sent]
+        slow = [number for number, place in self.places.items() if self._lacks_oldest(place)]
         return slow if len(slow) < len(self.places) else []
 
     def take_freed(self) -> list[Item]:
@@ -194,14 +178,18 @@ class Distribution:
         freed, self._freed = self._freed, []
         return freed
 
-    def _settle_oldest(self) -> None:
-        while self._items and self.places:
-            oldest = self._items[0]
-            if any(place.next <= oldest.number or oldest.number in place.sent for place in self.places.values()):
-                return
-            self._settle(self._items.popleft())
+    def _lacks_oldest(self, place: Place) -> bool:
+        """Whether a consumer needs the oldest item and has not acknowledged it."""
+        oldest = self._items[0].number
+        return place.next <= oldest or oldest in place.sent
 
-    def _settle(self, item: Item) -> None:
+    def _settle_oldest(self) -> None:
+        while self._items and self.places and not any(map(self._lacks_oldest, self.places.values())):
+            self._settle()
+
+    def _settle(self) -> None:
+        """Settles the oldest item."""
+        item = self._items.popleft()
         self.state = item.state or self.state
         item.settled = True
         self._free_if_unused(item)

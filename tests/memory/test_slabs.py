@@ -336,6 +336,26 @@ def test_the_memory_of_kept_batches_is_given_back_after_their_pool_was_closed(ma
     assert (mask == 2).all()
 
 
+def test_a_closed_block_frees_its_memory_although_a_worker_has_it_open(make_pool):
+    pool = make_pool(window=1)
+    slabs = [pool.take(0, 0) for _ in range(6)]
+    others = {slab.number: os.dup(slab.fd) for slab in slabs}
+    for slab in slabs:
+        pool.give_back(slab)
+    pool.take(0, 0)
+    assert pool.retired
+    assert [os.fstat(others[number]).st_blocks for number in pool.retired] == [0] * len(pool.retired)
+    for other in others.values():
+        os.close(other)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only a memfd can be sealed")
+def test_no_process_can_shorten_a_block(make_pool):
+    slab = make_pool().take(0, 0)
+    with open(f"/proc/self/fd/{slab.fd}", "rb+") as other, pytest.raises(PermissionError):
+        other.truncate(0)
+
+
 def test_nothing_is_given_back_that_a_forked_child_may_read(make_pool):
     pool = make_pool()
     slab = pool.take(0, 0)

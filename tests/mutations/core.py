@@ -54,6 +54,18 @@ MUTATIONS = [
         "        if not dead or slab is None or slab.inherited or slab.holders:\n",
     ),
     Mutation(
+        "a process can shorten a block that others have mapped",
+        "memory/slab.py",
+        "            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)\n",
+        "            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)\n",
+    ),
+    Mutation(
+        "a sealed block of shared memory gives nothing back when it is closed",
+        "memory/slab.py",
+        "            give_back_pages(self.memory, size, self.mapped)\n",
+        "            pass\n",
+    ),
+    Mutation(
         "pages are given back that the next array uses, too",
         "memory/slab.py",
         "    start, stop = align(start, mmap.PAGESIZE), stop // mmap.PAGESIZE * mmap.PAGESIZE\n",

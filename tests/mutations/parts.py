@@ -437,9 +437,8 @@ MUTATIONS = [
     Mutation(
         "the position of a server counts batches that a consumer has not received",
         "serving/distribution.py",
-        "            if any(place.next <= oldest.number or oldest.number in place.sent for place in "
-        "self.places.values()):\n                return\n",
-        "            if any(place.next <= oldest.number for place in self.places.values()):\n                return\n",
+        "        return place.next <= oldest or oldest in place.sent\n",
+        "        return place.next <= oldest\n",
     ),
     Mutation(
         "a consumer does not get again what was lost on the way",
@@ -472,6 +471,37 @@ MUTATIONS = [
         "serving/parcel.py",
         "            if 0 <= offset <= slab.size - array.nbytes and array.flags.forc:\n",
         "            if offset <= slab.size - array.nbytes and array.flags.forc:\n",
+    ),
+    Mutation(
+        "consumers may keep the copy that takes the last room, so no other batch can be made",
+        "serving/parcel.py",
+        "            scarce = not self._pool.has_room or _few_descriptors()\n",
+        "            scarce = _few_descriptors()\n",
+        note="last room",
+    ),
+    Mutation(
+        "a slow consumer costs the others a batch if there is no room for it",
+        "serving/parcel.py",
+        "            limit, self.waits = None if self._scarce else seconds, True\n",
+        "            limit, self.waits = seconds, True\n",
+    ),
+    Mutation(
+        "a consumer keeps memory that the server does not use again",
+        "serving/connection.py",
+        "            self._mappings.drop(packet.slab)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "consumers may write into the memory of the server",
+        "serving/consumers.py",
+        '        descriptor = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)\n',
+        '        descriptor = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)\n',
+    ),
+    Mutation(
+        "reconnect() leaves a server that runs",
+        "serving/client.py",
+        "            if not self._connection.is_open():\n",
+        "            if True:\n",
     ),
     # -- executors/shared -----------------------------------------------------------------------------------------
     Mutation(

@@ -51,8 +51,8 @@ class Program:
         """What the server does whenever it has something to do."""
         while True:
             due = list(self.distribution.due())
-            for one in due:
-                self.consumers[one.consumer].inbox.append(one.item)
+            for consumer, item in due:
+                self.consumers[consumer].inbox.append(item)
             for item in self.distribution.take_freed():
                 self.freed[item.number] += 1
             if self.read < len(self.items) and self.distribution.wants():
@@ -217,3 +217,14 @@ def test_the_position_is_that_after_the_last_batch_which_all_have_received():
     assert program.distribution.places[fast.number].state == {"epoch": 0, "batch": 2}
     program.die(slow)
     assert program.distribution.state == {"epoch": 0, "batch": 2}
+
+
+def test_leaving_an_epoch_does_not_change_the_position():
+    distribution = Distribution(WINDOW, False, {"epoch": 0, "batch": 0})
+    distribution.attach(1)
+    for batch in range(3):
+        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1}))
+    (_, first), _ = distribution.due()
+    distribution.acknowledge(1, first.number)
+    distribution.skip(1, 0)
+    assert distribution.places[1].state == {"epoch": 0, "batch": 1}
