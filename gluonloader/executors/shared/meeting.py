@@ -115,6 +115,8 @@ class Meeting:
         return {**self.__dict__, "_joined": None}
 
     def __del__(self) -> None:
+        if _open is None:  # Python ends, and has cleared the names of this module; the system closes the connection
+            return
         with Uninterrupted():
             self.leave()
 
