@@ -7,6 +7,11 @@ NOTE [loops and try]: Python also runs handlers where a loop jumps back. Since v
 loop is conditional, that jump does not belong to a `try` or `with` around the loop in the same function. An exception
 that a handler raises there leaves the function without its `finally`, and a lock stays locked. So code that runs in the
 main thread calls a function in the `try` or `with`, and the loop is in that function. A test looks for such jumps.
+
+NOTE [exit]: when a program ends, Python sets the names of all modules to None before it deletes the last
+objects. In a program that imports torch, these include the variables of the main script. So `__del__` has
+`sys.is_finalizing` as the default of an argument, and does nothing then: workers have ended before, at exit, and the
+system closes everything else.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakSet
 
@@ -135,8 +137,9 @@ class _Reading:
     def __init__(self, maker: BatchMaker) -> None:
         self._maker, self.streams = maker, maker.new_streams()
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
+        if not ends():
+            self.close()
 
     def close(self) -> None:
         """Closes the streams, as worker 0 would; the random generators of the caller stay as they are."""

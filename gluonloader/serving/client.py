@@ -9,6 +9,7 @@ no batch is lost, and none comes twice.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -202,8 +203,8 @@ class ServedLoader(Generic[Batch]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_connection", None) is not None and os.getpid() == self._pid:
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
+        if not ends() and getattr(self, "_connection", None) is not None and os.getpid() == self._pid:
             self._connection.close("it was deleted")
 
     def __reduce__(self) -> Any:

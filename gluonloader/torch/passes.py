@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -308,8 +309,8 @@ class PassIterator(torchs._BaseDataLoaderIter):
         if self._ends_workers:
             self._pass.core.close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_ends_workers"):
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
+        if not ends() and hasattr(self, "_ends_workers"):
             self.close()
 
 

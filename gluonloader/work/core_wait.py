@@ -7,7 +7,9 @@ nor waiting for data.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -56,8 +58,8 @@ class _Statistics:
             self._fd = -1  # the program has closed all descriptors, so this number may belong to another file now
             return 0
 
-    def __del__(self) -> None:
-        if self._fd >= 0:
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
+        if self._fd >= 0 and not ends():
             with suppress(OSError):
                 os.close(self._fd)
 

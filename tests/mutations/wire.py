@@ -114,4 +114,11 @@ MUTATIONS = [
         "            await_end(server, alone=self.ranks == 1)\n",
         "            await_end(server, alone=True)\n",
     ),
+    Mutation(
+        "a loader that is deleted while Python ends uses names that are gone",
+        "executors/shared/meeting.py",
+        "        if not ends():\n",
+        "        if True:\n",
+        note="exit",
+    ),
 ]

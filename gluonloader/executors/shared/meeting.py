@@ -114,11 +114,10 @@ class Meeting:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_joined": None}
 
-    def __del__(self) -> None:
-        if _open is None:  # Python ends, and has cleared the names of this module; the system closes the connection
-            return
-        with Uninterrupted():
-            self.leave()
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
+        if not ends():
+            with Uninterrupted():
+                self.leave()
 
     def join_ahead(self, job: Job) -> Welcome:
         """Joins the server now, for the next call of `join`."""
