@@ -7,12 +7,15 @@ from sharing import new_name
 
 OPEN = {
     "share": "loader = gl.DataLoader(range(8), 2, num_workers=1, ranks=gl.Ranks(0, 1, share={share!r}))",
+    "share, closed": "with gl.DataLoader(range(8), 2, num_workers=1, ranks=gl.Ranks(0, 1, share={share!r})) as closed:\n"
+    "    loader = list(closed)",
     "attach": "server = gl.serve(gl.DataLoader(range(8), 2, num_workers=1), {name!r})\nloader = gl.attach({name!r})",
     "streams": "loader = gl.DataLoader(gl.IterableDataset(range(8)), 2)",
     "workers": "loader = gl.DataLoader(range(8), 2, num_workers=2)",
     "threads": "loader = gl.DataLoader(range(8), 2, num_workers=2, thread_pool=True)",
     "bridge": "loader = gl.bridge([torch.arange(8)])",
-    "torch": "loader = gluonloader.torch.DataLoader(torch.arange(8), 2, num_workers=2)",
+    "torch": "data = torch.utils.data.TensorDataset(torch.arange(80))\n"
+    "loader = gluonloader.torch.DataLoader(data, 2, num_workers=2)",
 }
 
 
