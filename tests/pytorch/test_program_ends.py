@@ -6,9 +6,8 @@ from served import new_server_name
 from sharing import new_name
 
 OPEN = {
-    "share": "loader = gl.DataLoader(range(8), 2, num_workers=1, ranks=gl.Ranks(0, 1, share={share!r}))",
-    "share, closed": "with gl.DataLoader(range(8), 2, num_workers=1, ranks=gl.Ranks(0, 1, share={share!r})) as closed:\n"
-    "    loader = list(closed)",
+    "share": "loader = gl.DataLoader(range(8), 2, num_workers=1, ranks={ranks})",
+    "share, closed": "with gl.DataLoader(range(8), 2, num_workers=1, ranks={ranks}) as closed:\n    loader = list(closed)",
     "attach": "server = gl.serve(gl.DataLoader(range(8), 2, num_workers=1), {name!r})\nloader = gl.attach({name!r})",
     "streams": "loader = gl.DataLoader(gl.IterableDataset(range(8)), 2)",
     "workers": "loader = gl.DataLoader(range(8), 2, num_workers=2)",
@@ -24,7 +23,7 @@ OPEN = {
 def test_a_program_with_torch_ends_without_a_message(kind):
     """It leaves the loader open, in the middle of an epoch."""
     load_or_skip("torch")
-    make = OPEN[kind].format(share=new_name(), name=new_server_name())
+    make = OPEN[kind].format(ranks=f"gl.Ranks(0, 1, share={new_name()!r})", name=new_server_name())
     done = run_program(
         f"import torch\nimport gluonloader as gl\nimport gluonloader.torch\n{make}\n"
         "iterator = iter(loader)\nprint(len(next(iterator)) > 0)\n"
