@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-from gluonloader.executors.lanes.ends import is_ready
+from gluonloader.wire.ends import is_ready
 
 from gluonloader.executors.lanes.messages import Status
 from gluonloader.executors.ray.actor_lane import RayLane

@@ -7,7 +7,7 @@ from sharing import new_name
 
 OPEN = {
     "share": "loader = gl.DataLoader(range(8), 2, num_workers=1, ranks={ranks})",
-    "share, closed": "with gl.DataLoader(range(8), 2, num_workers=1, ranks={ranks}) as closed:\n    loader = list(closed)",
+    "share, closed": "with gl.DataLoader(range(8), 2, num_workers=1, ranks={ranks}) as one:\n    loader = list(one)",
     "attach": "server = gl.serve(gl.DataLoader(range(8), 2, num_workers=1), {name!r})\nloader = gl.attach({name!r})",
     "streams": "loader = gl.DataLoader(gl.IterableDataset(range(8)), 2)",
     "workers": "loader = gl.DataLoader(range(8), 2, num_workers=2)",
