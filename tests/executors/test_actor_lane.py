@@ -7,10 +7,9 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-from gluonloader.wire.ends import is_ready
-
 from gluonloader.executors.lanes.messages import Status
 from gluonloader.executors.ray.actor_lane import RayLane
+from gluonloader.wire.ends import is_ready
 
 
 def test_a_reply_that_comes_while_another_is_handled_is_not_forgotten():
