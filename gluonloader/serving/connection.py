@@ -43,7 +43,6 @@ from .messages import (
     receive_packet,
     running,
 )
-from .stats import CURE_OF_SLOW
 
 _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
 _ANSWER_S: Final = 30.0  # how long the answer of a server may take
@@ -163,7 +162,7 @@ class Connection:
             who = f"the consumer with pid {slow[0]}"
             if slow[0] == os.getpid():
                 who = "another loader of this program, which attach has returned, too"
-            return f"{text}, since it waits for {who}; {CURE_OF_SLOW}"
+            return f"{text}, since it waits for {who}; {facts['cure']}"
         why = "its loader is slow, or it waits until as many consumers are attached as serve(consumers=...) says"
         return f"{text}; {why}; pass a larger timeout to attach"
 

@@ -32,7 +32,7 @@ from .distribution import Distribution
 from .messages import Welcome, check_name
 from .parcel import Parcels
 from .reading import Reading, state_of
-from .stats import CURE_OF_SLOW, ConsumerStats, ServerStats
+from .stats import ConsumerStats, ServerStats
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
 _LOOK_S: Final = 1.0  # how often the server looks whether they still wait
@@ -211,6 +211,10 @@ class Server:
     def _waited_for(self) -> list[int]:
         return self._distribution.waits_for(full=self._parcels.waits)
 
+    def _cure(self) -> str:
+        """What to do about a consumer for which the others wait."""
+        return "end it, or raise memory_limit" if self._parcels.waits else 'end it, or pass slow="skip" to serve'
+
     def _waits_for_slow(self) -> bool:
         """Whether consumers wait for another one; logs once if that takes long."""
         slow = self._waited_for()
@@ -223,7 +227,7 @@ class Server:
             self._warned = True
             pids = ", ".join(str(self._consumers.attached[number].pid) for number in slow)
             text = "server %r: consumers have waited %.0f s for pid %s; %s"
-            _log.warning(text, self.name, _PATIENCE_S, pids, CURE_OF_SLOW)
+            _log.warning(text, self.name, _PATIENCE_S, pids, self._cure())
         return True
 
     # -- what consumers ask -------------------------------------------------------------------------------------------
@@ -231,7 +235,7 @@ class Server:
     def _facts(self, consumer: int) -> dict[str, Any]:
         state = self._distribution.places[consumer].state or self._distribution.state
         slow = [self._consumers.attached[number].pid for number in self._waited_for() if number != consumer]
-        return {"stats": self._stats().as_json(), "state": state, "slow": slow}
+        return {"stats": self._stats().as_json(), "state": state, "slow": slow, "cure": self._cure()}
 
     def _stats(self) -> ServerStats:
         reading, distribution = self._reading, self._distribution

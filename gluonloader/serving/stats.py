@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from ..units import duration
-
-CURE_OF_SLOW: Final = 'end it, or pass slow="skip" to serve'  # what to do about a consumer for which the others wait
 
 
 @dataclass(frozen=True, slots=True)
