@@ -14,10 +14,11 @@ from ..errors import bad_argument
 from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
 from ..executors.shared.fingerprint import fingerprints
 from ..executors.shared.meeting import Meeting
-from ..executors.shared.messages import CONTENT, library_version
+from ..executors.shared.messages import CONTENT
 from ..loading.among_ranks import ranks_of
 from ..loading.choice import Options
 from ..loading.lengths import length_if_known
+from ..wire.greeting import library_version
 from ..work.task import Job
 from .batching import Batching
 

@@ -20,7 +20,6 @@ from ..checks import check_flags, check_int
 from ..describe import call, short_repr
 from ..errors import LoaderClosed, TransportError, bad_argument, hide_own_frames, warn
 from ..executors.lanes.remote import decode_error
-from ..executors.shared.messages import library_version
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..memory.loans import BatchBytes
@@ -28,6 +27,7 @@ from ..memory.reduce import rebuild, rebuild_with
 from ..memory.slab import Head
 from ..state import joined, range_with
 from ..tree import Batch
+from ..wire.greeting import library_version
 from .connection import Connection
 from .messages import Ask, Hello, Kind, Packet, check_name
 from .stats import ServerStats

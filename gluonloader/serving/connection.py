@@ -23,6 +23,7 @@ from ..errors import BatchTimeout, LoaderClosed
 from ..interrupts import Uninterrupted
 from ..memory.loans import BatchBytes
 from ..wire.ends import close_end, is_ready, shut_down
+from ..wire.greeting import Refused, decode, encode
 from ..wire.names import NoRoom, OtherUser, connect
 from .mapping import Mappings
 from .messages import (
@@ -31,14 +32,11 @@ from .messages import (
     Hello,
     Kind,
     Packet,
-    Refused,
     Welcome,
     address_of,
     brings_descriptor,
-    decode_answer,
     decode_facts,
     decode_packet,
-    encode,
     encode_instructions,
     receive_packet,
     running,
@@ -319,7 +317,7 @@ def _answer(connection: socket.socket, hello: Hello, deadline: float) -> Welcome
     if not is_ready(connection, select.POLLIN, max(_LEAST_S, deadline - time.monotonic())):
         return Refused(f"it does not answer; {_SILENT}; to wait for longer, pass wait=... to attach")
     data = connection.recv(MESSAGE_BYTES)
-    return decode_answer(data) if data else None
+    return decode(data, Welcome, Refused) if data else None
 
 
 def _refused(text: str) -> ConnectionRefusedError:

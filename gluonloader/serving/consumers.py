@@ -18,23 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import bad_argument, shortened
-from ..executors.shared.messages import library_version
 from ..wire.door import RETRY_S, Door, Guest
 from ..wire.ends import close_end
+from ..wire.greeting import Refused, decode, encode, library_version
 from ..wire.names import NoRoom, OtherUser, connect, listen
 from .distribution import Distribution, Item
 from .messages import (
     MESSAGE_BYTES,
     Ask,
+    Hello,
     Instruction,
     Kind,
     Packet,
-    Refused,
     Welcome,
     address_of,
-    decode_hello,
     decode_instructions,
-    encode,
     facts_packets,
     receive_instructions,
     send_packet,
@@ -129,7 +127,7 @@ class Consumers:
         """Adds a consumer, unless it has another version."""
         connection = guest.connection
         try:
-            hello = decode_hello(guest.message)
+            hello = decode(guest.message, Hello)
             ours = library_version()
             if hello.version != ours:
                 versions = f"gluonloader {hello.version} here, but {ours} in the server"

@@ -18,8 +18,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
@@ -83,36 +82,6 @@ class Welcome:
     pid: int
     length: int | None
     batch_size: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The consumer may not attach."""
-
-    why: str
-
-
-def encode(message: Hello | Welcome | Refused) -> bytes:
-    return json.dumps([type(message).__name__, asdict(message)]).encode()
-
-
-def decode_hello(data: bytes) -> Hello:
-    """The first message of a consumer; raises ValueError for anything else."""
-    with suppress(ValueError, TypeError, RecursionError):
-        kind, fields = json.loads(data)
-        if kind == "Hello":
-            return Hello(**fields)
-    raise ValueError("not a message of gluonloader")
-
-
-def decode_answer(data: bytes) -> Welcome | Refused:
-    """The first message of a server; raises ValueError for anything else."""
-    try:
-        kind, fields = json.loads(data)
-        answer: Welcome | Refused = {"Welcome": Welcome, "Refused": Refused}[kind](**fields)
-    except (ValueError, TypeError, KeyError):
-        raise ValueError("not a message of gluonloader") from None
-    return answer
 
 
 class Kind(IntEnum):

@@ -29,9 +29,9 @@ from served import Served, consumers, new_server_name, read_epochs
 from sharing import Rank
 
 import gluonloader as gl
-from gluonloader.executors.shared.messages import library_version
 from gluonloader.options import Processes
 from gluonloader.serving.messages import address_of
+from gluonloader.wire.greeting import library_version
 
 pytestmark = pytest.mark.numpy_only
 

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import base64
 import errno
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, get_args
 
-from ...wire import descriptors
+from ...wire import descriptors, greeting
+from ...wire.greeting import Refused
 from ...wire.names import read_last
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
@@ -57,13 +56,6 @@ class Welcome:
 
     pid: int  # of the server
     built: Built | None  # the dataset, if the server has built it
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The rank may not use them."""
-
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +105,12 @@ class Goodbye:
 
 Message = Hello | Welcome | Refused | NewLane | Ended | Broken | Together | Goodbye
 
-_KINDS: Final[dict[str, Any]] = {
-    kind.__name__: kind for kind in (Hello, Welcome, Refused, NewLane, Ended, Broken, Together, Goodbye)
-}
-
-
-def encode(message: Message) -> bytes:
-    return json.dumps([type(message).__name__, asdict(message)]).encode()
-
 
 def decode(data: bytes) -> Message:
-    """The message that `encode` has encoded; raises ValueError for anything else."""
-    try:
-        kind, fields = json.loads(data)
-        message: Message = _KINDS[kind](**fields)
-        if isinstance(message, Welcome) and isinstance(message.built, dict):
-            message = Welcome(message.pid, Built(**message.built))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError("not a message of gluonloader") from None
+    """The message that was encoded; raises ValueError for anything else."""
+    message: Message = greeting.decode(data, *get_args(Message))
+    if isinstance(message, Welcome) and isinstance(message.built, dict):
+        message = Welcome(message.pid, Built(**message.built))
     return message
 
 
@@ -146,7 +126,7 @@ def decode_hello(data: bytes) -> Hello:
 
 def send(connection: socket.socket, message: Message, files: Sequence[int] = ()) -> None:
     """Sends a message with descriptors; raises OSError if the other side is gone, or reads nothing for a long time."""
-    connection.sendmsg([encode(message)], descriptors.rights(files))
+    connection.sendmsg([greeting.encode(message)], descriptors.rights(files))
 
 
 def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
@@ -162,11 +142,3 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
             os.close(descriptor)
         raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the lane to a worker")
     return (decode(received.data), received.descriptors) if received.data else None
-
-
-def library_version() -> str:
-    """The version of this library, which both sides of a connection must have."""
-    try:
-        return version("gluonloader")
-    except PackageNotFoundError:  # it was not installed, but copied
-        return "an unknown version"
