@@ -7,7 +7,6 @@ It belongs to the thread "serve"; see server.py.
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import socket
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import bad_argument, shortened
+from ..wire.descriptors import FULL
 from ..wire.door import RETRY_S, Door, Guest
 from ..wire.ends import close_end
 from ..wire.greeting import Refused, decode, encode, library_version
@@ -39,7 +39,6 @@ from .messages import (
 )
 
 _QUEUE: Final = 256  # consumers that wait until they are accepted
-_FULL: Final = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)  # errors of a queue that takes nothing now
 
 
 @dataclass(eq=False, slots=True)
@@ -198,7 +197,7 @@ class Consumers:
         try:
             self._send_all(one)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 one.pending.clear()  # it is gone; `_hear` reads its last instructions
             else:
                 full = True

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+
+# Errors of a message that cannot be sent now, but may be sent later.
+FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 

@@ -29,6 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from ...wire.descriptors import FULL
 from ...wire.door import RETRY_S, Door, Guest
 from ...wire.ends import close_end, is_ready, open_pair
 from ...work.task import Job
@@ -56,7 +57,6 @@ from .program import OWN_NAME
 
 _PENDING_S: Final = 0.1  # the same if a rank has not read its messages
 _NO_WORKER_S: Final = 10.0  # how long no worker at all can start, before that is an error
-_FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Lane = ProcessLane[LaneProcess]
 
@@ -243,7 +243,7 @@ class Server:
         try:
             self._send_all(rank)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 self._let_go(rank)
 
     def _send_all(self, rank: Rank) -> None:
