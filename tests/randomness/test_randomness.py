@@ -207,7 +207,7 @@ class Elsewhere(random.Random):
     '''The functions of `random` are those of another generator.'''
 
     def __init__(self, seed=None):
-        super().__init__(seed)
+        super().__init__(7)  # its own memory has another state
         self.other = Usual(seed)
 
     def random(self):
