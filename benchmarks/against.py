@@ -1,111 +1,83 @@
 """Compares the package of this tree with that of another commit: the same cases, in turn, in one run.
 
-    python -m benchmarks --against COMMIT [case ...]
-
-    main --a line--> program that imports the package of one of the two trees, and the benchmarks of this tree
-         <--seconds-
+Two programs time a loader. Both import the benchmarks of this tree, but the package of different commits. So the
+modules that these programs import use only what old commits have, too.
 
 A change that costs a microsecond is not noticed by itself. Ten of them are.
 """
 
 from __future__ import annotations
 
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from .cases import CASES
+from .cases import CASES, Case
+from .harness import Figures, Measure, Table
 from .loaders import GluonLoader, Loader, OneImport, Tensors
-from .measure import make_timer
+from .measure import epochs
+from .programs import Program
+from .report import time_of
 
 __all__ = ["compare"]
 
 _ROOT: Final = Path(__file__).parents[1]
 _LOADERS: Final[dict[str, Loader]] = {loader.name: loader for loader in (GluonLoader(), Tensors(), OneImport())}
 
+_COLUMNS: Final = {"before": time_of, "this tree": time_of, "ratio": "{:.2f}".format}
 
-def compare(commit: str, cases: Sequence[str], workers: int, rounds: int) -> None:
-    """Prints how many times as long as `commit` this tree takes for each case and each loader of ours."""
-    with tempfile.TemporaryDirectory(prefix="against-") as name:
-        folder = Path(name)
-        clone = folder / "clone"
+
+def compare(commit: str, cases: Sequence[Case], workers: int) -> Iterator[Table]:
+    """Yields a table for each case. A row has how many times as long as `commit` this tree takes for a loader."""
+    with tempfile.TemporaryDirectory(prefix="against-") as folder:
+        clone, path = Path(folder, "clone"), Path(folder, "path")
         subprocess.run(["git", "clone", "-q", "--no-checkout", str(_ROOT), str(clone)], check=True)
         subprocess.run(["git", "checkout", "-q", commit], cwd=clone, check=True)
-        (folder / "benchmarks").symlink_to(_ROOT / "benchmarks")
-        print(f"{'':24}{'loader':20}{commit[:12]:>14}{'this tree':>14}{'ratio':>8}{'least':>8}{'most':>8}")
-        for case in [CASES[name] for name in cases]:
-            for loader in _LOADERS.values():
-                absent = case.absence() or loader.absence()
-                if loader.name in case.contenders and absent is None and _has(clone, loader):
-                    before, now = _in_turn(folder, clone, case.name, loader, workers, rounds)
-                    ratios = [new / old for new, old in zip(now, before, strict=True)]
-                    times = f"{statistics.median(before) * 1e6:>11.1f} us{statistics.median(now) * 1e6:>11.1f} us"
-                    spread = f"{statistics.median(ratios):>8.2f}{min(ratios):>8.2f}{max(ratios):>8.2f}"
-                    print(f"{case.name:24}{loader.name:20}{times}{spread}", flush=True)
+        path.mkdir()
+        (path / "gluonloader").symlink_to(clone / "gluonloader")  # without the benchmarks of the other commit
+        for case in cases:
+            with ExitStack() as stack:
+                rows = {
+                    loader.name: _in_turn(case, loader, workers, path, stack)
+                    for loader in _LOADERS.values()
+                    if loader.name in case.contenders
+                    if not (case.absence() or loader.absence()) and _has(path, loader)
+                }
+                if rows:
+                    yield Table(f"{case.name}, before: {commit}", rows, _COLUMNS)
 
 
-def _has(clone: Path, loader: Loader) -> bool:
+def _has(path: Path, loader: Loader) -> bool:
     """Whether the other commit has the loader's module; a module outside of the package does not matter."""
-    package, *path = loader.module.split(".")
-    return package != "gluonloader" or clone.joinpath(package, *path).exists()
+    package, *inside = loader.module.split(".")
+    return package != "gluonloader" or path.joinpath(package, *inside).exists()
 
 
-def _in_turn(
-    folder: Path, clone: Path, case: str, loader: Loader, workers: int, rounds: int
-) -> tuple[list[float], list[float]]:
-    """The seconds per batch in each round: of the clone, and of this tree."""
-    with ExitStack() as stack:
-        programs = [
-            stack.enter_context(closing(_Program(package, folder, case, loader, workers))) for package in (clone, _ROOT)
-        ]
-        times = [[program.turn() for program in programs] for _ in range(rounds)]
-    before, now = zip(*times, strict=True)
-    return list(before), list(now)
+def _in_turn(case: Case, loader: Loader, workers: int, path: Path, stack: ExitStack) -> Measure:
+    sys.path.insert(0, str(path))  # a new program gets this list, too
+    try:
+        other = stack.enter_context(_program(case, loader, workers))
+    finally:
+        sys.path.remove(str(path))
+    own = stack.enter_context(_program(case, loader, workers))
+    for program in (other, own):
+        program.answer()
+
+    def measure() -> Figures:
+        before, now = other.step(), own.step()
+        return {"before": before, "this tree": now, "ratio": now / before}
+
+    return measure
 
 
-class _Program:
-    """A program with the loader of one package, which is warmed up."""
-
-    def __init__(self, package: Path, folder: Path, case: str, loader: Loader, workers: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.against", case, loader.name, str(workers)],
-            cwd=folder,  # which has no package, unlike the root of this tree
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(folder)])},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.turn()
-
-    def turn(self) -> float:
-        """Times the loader once; returns the seconds per batch."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("a program of the comparison has ended; read its output above")
-        return float(line)
-
-    def close(self) -> None:
-        self._process.communicate()
+def _program(case: Case, loader: Loader, workers: int) -> Program:
+    return Program(_turns, case.name, loader.name, workers, method="spawn", pauses=True)
 
 
-def _serve(name: str, loader: Loader, workers: int) -> None:
-    case = CASES[name]
-    with ExitStack() as stack:
-        timer = make_timer(loader, case, case.dataset(), loader.workers(case, workers), stack)
-        for _ in range(loader.warm_up):
-            timer()
-        for _ in sys.stdin:
-            print(timer(), flush=True)
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1], _LOADERS[sys.argv[2]], int(sys.argv[3]))
+def _turns(case: str, loader: str, workers: int) -> Iterator[Any]:
+    dataset = CASES[case].dataset()
+    return epochs(CASES[case], _LOADERS[loader], dataset, _LOADERS[loader].workers(CASES[case], workers))

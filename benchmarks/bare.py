@@ -18,7 +18,7 @@ __all__ = ["BareLoop"]
 class BareLoop(Loader):
     """The minimum work of a loader: `np.take` if the dataset is `Columns`, otherwise `dataset[i]` and a copy of it."""
 
-    name, distribution, module = "bare loop", "numpy", "numpy"
+    name, module = "bare loop", "numpy"
 
     def workers(self, case: Case, workers: int) -> int:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,17 @@ from .datasets import Maker, columns, photos, recycled, windows
 
 __all__ = ["CASES", "Array", "Case", "Pad", "fill_rows", "pad", "pad_tensors"]
 
-Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
 Pad = Callable[[Sequence[Any]], Any]
 
-# Loaders that start workers by fork, and whose workers stay alive after an epoch.
-_POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "gluonloader.torch", "torch", "MXNet")
-_LOADERS: Final = (*_POOLS, "auto", "Grain", "SPDL")
+_LOADERS: Final = (
+    "gluonloader", "tensors out", "NDArrays out", "gluonloader.torch", "torch", "MXNet", "auto", "Grain", "SPDL",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """A case: what is loaded, how it is measured, and which loaders take part.
+    """A case: what is loaded, and which loaders take part.
 
     Args:
         name: name of the case on the command line.
@@ -33,8 +32,6 @@ class Case:
         make: function that makes the dataset; its argument is the number of samples.
         batch_size: number of samples in a batch.
         batches: number of batches in an epoch.
-        measure: what is timed: "epoch" a whole epoch, "first-batch" from the constructor to the first batch, "restart"
-            from the end of an epoch to the first batch of the next epoch.
         padded: whether samples differ in length; then a user's batchify function pads them.
         tensors: whether samples are tensors of torch.
         in_process: whether loaders make batches without workers, if they can.
@@ -49,7 +46,6 @@ class Case:
     make: Maker
     batch_size: int
     batches: int
-    measure: Measure = "epoch"
     padded: bool = False
     tensors: bool = False
     in_process: bool = False
@@ -179,8 +175,6 @@ _PHOTOS: Final = (
 )  # fmt: skip
 _TOKENS: Final = ("gluonloader", "auto", "serial", "torch", "MXNet", "Grain", "SPDL", "bare loop")
 _CROPPED: Final = "decoded, cropped at random, resized to 224 x 224, half of them mirrored, normalized; with a label"
-_START: Final = "from the constructor to the first batch"
-_RESTART: Final = "from the end of an epoch to the first batch of the next epoch"
 
 CASES: Final = {
     case.name: case
@@ -217,8 +211,6 @@ CASES: Final = {
             "64 windows of 1024 from 10^8 int32 in a file mapped into memory, shuffled",
             windows(1024), 64, 1525, shuffled=True, contenders=_TOKENS,
         ),
-        Case("first-batch", f"{_START}; {_SMALL}", recycled(_vectors), 32, 16, "first-batch", contenders=_POOLS),
-        Case("restart", f"{_RESTART}; {_SMALL}", recycled(_vectors), 32, 16, "restart", contenders=_POOLS),
         Case(
             "tiny-serial", "1 of 16 float32, no workers",
             recycled(lambda: list(_floats(4096, 16))), 1, 2500, in_process=True,
@@ -232,12 +224,6 @@ CASES: Final = {
             "ragged", "64 of 5 to 200 int32, padded by a user's function", _tensor_ragged, 64, 1500, padded=True
         ),
         *_tensor_cases("images", "32 of 3 x 224 x 224 float32", lambda: _tensors(64, 3, 224, 224), 32, 60),
-        Case(
-            "tensor-rows",
-            "256 rows of two arrays (28 x 28 x 1 float32, int64 label), shuffled",
-            columns(np.float32), 256, 234, shuffled=True, needs=("torch",),
-            contenders=("gluonloader", "one import, tensors", "torch tensors"),
-        ),
         Case(
             "copy-limit",
             f"{_BIG}, compared with processes that only copy samples to warm shared memory",

@@ -72,7 +72,7 @@ class GluonVision(MXNet):
 class ImageRecordIter(Loader):
     """MXNet's native reader: threads in C++ that decode, crop and normalize."""
 
-    name, distribution, module = "ImageRecordIter", "mxnet", "mxnet"
+    name, module = "ImageRecordIter", "mxnet"
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:

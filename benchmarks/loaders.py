@@ -8,7 +8,6 @@ tensors, as the replacement of MXNet's loader with NDArrays, and as the replacem
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import logging
 import time
 import warnings
@@ -91,7 +90,6 @@ class Loader(ABC):
 
     Attributes:
         name: name of the loader in the results.
-        distribution: name of the package that contains the library.
         module: name of the module that is imported.
         peer: name of the loader that the notes in the results compare it with, which usually yields the same kind of
             arrays.
@@ -100,17 +98,8 @@ class Loader(ABC):
 
     warm_up: ClassVar[int] = 1
     name: ClassVar[str]
-    distribution: ClassVar[str]
     module: ClassVar[str]
     peer: ClassVar[str | None] = None
-
-    @property
-    def version(self) -> str:
-        """The version in the metadata of the package."""
-        try:
-            return importlib.metadata.version(self.distribution)
-        except importlib.metadata.PackageNotFoundError:
-            return "not installed"
 
     def imported(self) -> Any:
         """Imports the module. Its type is Any, because mypy cannot read the types of a module that is not installed."""
@@ -144,11 +133,7 @@ class Loader(ABC):
 class GluonLoader(Loader):
     """gluonloader with NumPy arrays."""
 
-    name, distribution, module = "gluonloader", "gluonloader", "gluonloader"
-
-    @property
-    def version(self) -> str:
-        return gluonloader.__version__
+    name, module = "gluonloader", "gluonloader"
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
@@ -196,7 +181,7 @@ def _pad_in_place(samples: Sequence[Array]) -> Array:
 
 
 class Torch(Loader):
-    name, distribution, module = "torch", "torch", "torch.utils.data"
+    name, module = "torch", "torch.utils.data"
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
@@ -218,11 +203,7 @@ class Torch(Loader):
 class OneImport(Torch):
     """gluonloader.torch.DataLoader, the replacement of torch's loader."""
 
-    name, distribution, module, peer = "gluonloader.torch", "gluonloader", "gluonloader.torch", "torch"
-
-    @property
-    def version(self) -> str:
-        return gluonloader.__version__
+    name, module, peer = "gluonloader.torch", "gluonloader.torch", "torch"
 
 
 def _pad_to_torch(samples: Sequence[Array]) -> Any:
@@ -230,7 +211,7 @@ def _pad_to_torch(samples: Sequence[Array]) -> Any:
 
 
 class MXNet(Loader):
-    name, distribution, module = "MXNet", "mxnet", "mxnet.gluon.data"
+    name, module = "MXNet", "mxnet.gluon.data"
 
     def limitation(self, case: Case) -> str | None:
         return "cannot make batches of dicts" if case.name == "dict32" else None
@@ -271,7 +252,7 @@ class Grain(Loader):
     other loaders.
     """
 
-    name, distribution, module = "Grain", "grain", "grain"
+    name, module = "Grain", "grain"
 
     def imported(self) -> Any:
         logging.getLogger("absl").setLevel(logging.ERROR)  # Grain warns that JAX is missing, but does not need it
@@ -307,7 +288,7 @@ class SPDL(Loader):
     pipeline is built once, and repeats its source endlessly.
     """
 
-    name, distribution, module = "SPDL", "spdl", "spdl.pipeline"
+    name, module = "SPDL", "spdl.pipeline"
 
     def workers(self, case: Case, workers: int) -> int:
         return workers  # SPDL always uses threads

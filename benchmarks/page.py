@@ -1,15 +1,15 @@
-"""Writes the results as a page of Markdown."""
+"""The results of the comparison in Markdown: a section for each case, and the page with all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from .cases import CASES, Case
-from .measure import UNMEASURED, Result
-from .report import UNITS, auto_rows, base_of, limit_of, peer_of, time_cells, used_cells
+from .measure import LIMITS, UNMEASURED, Result
+from .report import markdown, time_of
 from .usage import Usage
 
-__all__ = ["page"]
+__all__ = ["auto_table", "page", "section"]
 
 Times = Mapping[str, Sequence[Result]]
 
@@ -42,38 +42,50 @@ def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, ab
         auto: results of "auto" and of the fixed executors in each case.
         about: description of the machine, the versions and the command.
     """
-    parts = ["# Results", _ORIGIN, f"```text\n{about}\n```"]
-    if times:
-        parts += [_PICTURE, _TIMES, *([_USAGE] if usage else [])]
-        for name, results in times.items():
-            parts += _section(CASES[name], results, usage.get(name, {}))
+    parts = ["# Results", _ORIGIN, f"```text\n{about}\n```", _PICTURE, _TIMES, *([_USAGE] if usage else [])]
+    parts += [section(CASES[name], results, usage.get(name, {})) for name, results in times.items()]
     if auto:
-        choices = [result.loader for result in next(iter(auto.values()))]
-        heading = ["case", *choices, "best fixed executor", "auto / best"]
-        parts += ['## executor="auto" compared with fixed executors', _table(heading, auto_rows(auto))]
+        parts += ['## executor="auto" compared with fixed executors', auto_table(auto)]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) -> list[str]:
-    limit, base = limit_of(results), base_of(case, results)
-    heading = ["", f"per {UNITS[case.measure]}", "minimum", "ratio"]
-    heading += ["of the limit"] if limit else []
+def section(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) -> str:
+    """Returns the table of a case; the ratios are relative to the base of the case."""
+    by_name = {result.loader: result for result in results if result.times}
+    base = by_name.get(case.base)
+    limit = next((by_name[name] for name in LIMITS if name in by_name), None)
+    heading = ["", "per batch", "minimum", "ratio"] + (["of the limit"] if limit else [])
     heading += ["CPU", "CPU with workers", "faults", "worker faults", "peak MB"] if usage else []
     rows, notes = [], []
-    for result in results:
-        if result.missing is None:
-            timed = time_cells(result, base, limit)[: 5 if limit else 4]
-            rows.append([*timed, *(used_cells(usage.get(result.loader)) if usage else [])])
-            peer = peer_of(result, results)
-            notes += (
-                [f"{peer.loader} takes {peer.ratio_to(result):.1f} times as long as {result.loader}"] if peer else []
-            )
-        elif result.missing != UNMEASURED:
-            notes.append(f"{result.loader}: {result.missing}")
-    parts = [f"## {case.name}", case.what, _table(heading, rows) if rows else "", "\n".join(f"- {n}" for n in notes)]
-    return [part for part in parts if part]
+    for result in by_name.values():
+        ratio = f"{result.ratio_to(base):.2f}" if base else ""
+        row = [result.loader, time_of(result.median), time_of(min(result.times)), ratio]
+        if limit:
+            row.append(f"{100 * result.share_of(limit, base):.0f} %" if base else "")
+        rows.append(row + (_used(usage.get(result.loader)) if usage else []))
+        if peer := by_name.get(result.peer or ""):
+            notes.append(f"- {peer.loader} takes {peer.ratio_to(result):.1f} times as long as {result.loader}")
+    notes += [f"- {each.loader}: {each.missing}" for each in results if each.missing not in (None, UNMEASURED)]
+    parts = [f"## {case.name}", case.what, markdown(heading, rows) if rows else "", "\n".join(notes)]
+    return "\n\n".join(part for part in parts if part)
 
 
-def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    ruler = ["---", *["---:"] * (len(heading) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, ruler, *rows))
+def _used(usage: Usage | None) -> list[str]:
+    """Returns processor time without and with workers, page faults without and of workers, and peak memory in MB."""
+    if usage is None:
+        return ["-"] * 5
+    faults = (f"{usage.parent_faults:.1f}", f"{usage.worker_faults:.1f}")
+    return [time_of(usage.parent_s), time_of(usage.tree_s), *faults, f"{usage.peak / 1e6:.0f}"]
+
+
+def auto_table(auto: Times) -> str:
+    """Returns a table with a row for each case: the fixed executors, "auto", and "auto" relative to the fastest."""
+    heading = ["case", *(result.loader for result in next(iter(auto.values()))), "best fixed executor", "auto / best"]
+    rows = []
+    for name, results in auto.items():
+        if all(result.times for result in results):
+            *fixed, chosen = results
+            best = min(fixed, key=lambda result: result.median)
+            times = [time_of(result.median) for result in results]
+            rows.append([name, *times, best.loader, f"{chosen.ratio_to(best):.2f}"])
+    return markdown(heading, rows)

@@ -7,7 +7,6 @@ page of the documentation. Each picture is saved in two themes. Needs matplotlib
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +15,15 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .cases import CASES
-from .report import LIMITS, time_of
+from .measure import LIMITS
+from .report import time_of
+from .tables import OVERVIEW, read_results, seconds_of
 from .themes import DPI, Theme, save
 
 __all__ = ["Bar", "draw_all", "draw_summary", "read_bars"]
 
 _OURS: Final = ("gluonloader", "auto")
 _SHOWN: Final = (*_OURS, "torch", "MXNet", "Grain", "SPDL", *LIMITS)  # variants are shown only on the page
-_SUMMARY: Final = {
-    "small": "32 rows of 16 float32 and a label",
-    "tokens": "64 windows of 1024 int32 from a file",
-    "big": "128 images of 3 x 224 x 224 float32",
-    "jpeg": "32 JPEGs, decoded and augmented",
-}
 _SUMMARY_SHOWN: Final = ("gluonloader", "torch", "MXNet", "Grain", "SPDL")
 _NAMES: Final = {"auto": 'executor="auto"'}
 _TICKS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -65,29 +59,19 @@ class Bar:
 
 def read_bars(page: str) -> dict[str, list[Bar]]:
     """Returns the bars of each case, from the text of a page that `python -m benchmarks --markdown` wrote."""
-    sections = re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    cases = {name: _bars(text) for name, text in sections if name in CASES}
+    cases = {name: _bars(rows) for name, rows in read_results(page).items()}
     return {name: bars for name, bars in cases.items() if bars}
 
 
-def _bars(section: str) -> list[Bar]:
+def _bars(rows: Mapping[str, Mapping[str, str]]) -> list[Bar]:
     """Returns the bars of the rows that have a ratio, which are none if the base was not measured."""
-    heading, _, *rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")
-    ] or [[], []]
     bars = []
-    for row in rows:
-        cells = dict(zip(heading, row, strict=True))
-        loader, ratio, share = cells[""], cells["ratio"], cells.get("of the limit")
+    for loader, cells in rows.items():
+        ratio, share = cells["ratio"], cells.get("of the limit")
         cores = round(100 / float(share.removesuffix(" %"))) if share and loader in LIMITS else 1
         if loader in _SHOWN and ratio:
-            bars.append(Bar(loader, _seconds(cells["per batch"]) / cores, float(ratio) / cores, cores))
+            bars.append(Bar(loader, seconds_of(cells["per batch"]) / cores, float(ratio) / cores, cores))
     return bars
-
-
-def _seconds(text: str) -> float:
-    number, unit = text.split()
-    return float(number) * {"us": 1e-6, "ms": 1e-3}[unit]
 
 
 def draw_all(cases: Mapping[str, Sequence[Bar]], theme: Theme) -> Figure:
@@ -119,7 +103,7 @@ def draw_summary(cases: Mapping[str, Sequence[Bar]], theme: Theme) -> Figure:
     """Draws the times of a few cases, each on a linear scale from 0, so narrow that a telephone can show it."""
     chosen = {
         what: [bar for bar in cases[name] if bar.loader in _SUMMARY_SHOWN]
-        for name, what in _SUMMARY.items()
+        for name, what in OVERVIEW.items()
         if name in cases
     }
     width, left, right, step = 360, 76, 104, 15  # pixels: the last is the height of a bar

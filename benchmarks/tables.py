@@ -7,9 +7,11 @@ benchmarks/RESULTS.md, so that no figure is changed by hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+
+from .report import markdown
 
 Cells = Mapping[str, str]  # of a row of the results, by column
 Results = Mapping[str, Mapping[str, Cells]]  # the rows of each case, by loader
@@ -19,7 +21,7 @@ PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "speed.md")
 RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
 
 _PEERS: Final = {"torch": "torch", "MXNet": "mxnet", "Grain": "grain", "SPDL": "spdl"}  # and their packages
-_OVERVIEW: Final = {
+OVERVIEW: Final = {
     "small": "32 rows of 16 float32 and a label",
     "tokens": "64 windows of 1024 int32 from a file",
     "big": "128 images of 3 x 224 x 224 float32",
@@ -61,7 +63,6 @@ _PHOTOS: Final = {
 }
 _PHOTO_CASES: Final = {"jpeg": "500 x 375", "jpeg-large": "2000 x 1333"}
 _PHOTOS_IN_BATCH: Final = 32
-_UNITS: Final = {"us": 1e-6, "ms": 1e-3}
 
 
 def read_results(page: str) -> dict[str, dict[str, Cells]]:
@@ -69,9 +70,15 @@ def read_results(page: str) -> dict[str, dict[str, Cells]]:
     cases: dict[str, dict[str, Cells]] = {}
     for name, section in re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL):
         lines = [line for line in section.splitlines() if line.startswith("|")]
-        heading, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:1] + lines[2:]]
-        cases[name] = {row[0]: dict(zip(heading[1:], row[1:], strict=True)) for row in rows}
+        table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:1] + lines[2:]]
+        cases[name] = {row[0]: dict(zip(table[0][1:], row[1:], strict=True)) for row in table[1:]}
     return cases
+
+
+def seconds_of(text: str) -> float:
+    """Returns the seconds of a time in the results."""
+    number, unit = text.split()
+    return float(number) * {"us": 1e-6, "ms": 1e-3}[unit]
 
 
 def versions_of(page: str) -> dict[str, str]:
@@ -84,9 +91,9 @@ def overview(results: Results, versions: Mapping[str, str]) -> str:
     heading = ["Time per batch, 2 workers on 2 cores", "gluonloader", *_names(versions)]
     rows = [
         [what, *(_time(results, case, loader) for loader in ("gluonloader", *_PEERS))]
-        for case, what in _OVERVIEW.items()
+        for case, what in OVERVIEW.items()
     ]
-    return _table(heading, rows)
+    return markdown(heading, rows)
 
 
 def cases(results: Results, versions: Mapping[str, str]) -> str:
@@ -100,7 +107,7 @@ def cases(results: Results, versions: Mapping[str, str]) -> str:
         ]
         for case, what in _CASES.items()
     ]
-    return _table(heading, rows)
+    return markdown(heading, rows)
 
 
 def tensors(results: Results, versions: Mapping[str, str]) -> str:
@@ -113,7 +120,7 @@ def tensors(results: Results, versions: Mapping[str, str]) -> str:
         for case, what in _TENSORS.items()
         for name, workers in ((f"tensor-{case}", "2 workers"), (f"tensor-{case}-serial", "no workers"))
     ]
-    return _table(["Samples that are tensors", "gluonloader", *names], rows)
+    return markdown(["Samples that are tensors", "gluonloader", *names], rows)
 
 
 def photos(results: Results, versions: Mapping[str, str]) -> str:
@@ -123,7 +130,7 @@ def photos(results: Results, versions: Mapping[str, str]) -> str:
         cells = [_images_per_s(results, case, loader) for case in _PHOTO_CASES]
         if set(cells) != {"-"}:
             rows.append([what, *cells])
-    return _table(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
+    return markdown(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
 
 
 TABLES: Final[dict[str, Callable[[Results, Mapping[str, str]], str]]] = {
@@ -151,13 +158,7 @@ def _images_per_s(results: Results, case: str, loader: str) -> str:
     cells = results[case].get(loader, {})
     if not cells.get("ratio"):
         return "-"
-    number, unit = cells["per batch"].split()
-    return f"{_PHOTOS_IN_BATCH / (float(number) * _UNITS[unit]):,.0f} ({cells['ratio']})"
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rules = ["---", *["---:"] * (len(heading) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, rules, *rows))
+    return f"{_PHOTOS_IN_BATCH / seconds_of(cells['per batch']):,.0f} ({cells['ratio']})"
 
 
 def updated(text: str, page_of_results: str) -> str:

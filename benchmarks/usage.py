@@ -1,19 +1,13 @@
-"""Measures processor time, page faults and memory of a loader, in a separate program for each loader.
-
-python -m benchmarks.usage CASE LOADER WORKERS
-"""
+"""Measures processor time, page faults and memory of a loader, in a separate program for each loader."""
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +16,7 @@ import gluonloader.mxnet
 from .cases import CASES, Case
 from .loaders import Loader
 from .processes import Spent, memory_of, peak, processes
+from .programs import in_new_program
 from .variants import LOADERS
 
 __all__ = ["Usage", "measure_usage", "usage_of"]
@@ -50,18 +45,13 @@ class Usage:
 
 
 def measure_usage(case: Case, loader: Loader, workers: int) -> Usage:
-    """Starts a program that measures the loader, and reads its result."""
-    command = [sys.executable, "-m", "benchmarks.usage", case.name, loader.name, str(workers)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return Usage(**json.loads(done.stdout.splitlines()[-1]))
+    """Measures a loader in a new program."""
+    return in_new_program(_measured, case.name, loader.name, workers)
 
 
-def main() -> None:
-    """Measures a loader in a case, and prints the result as JSON."""
+def _measured(case: str, loader: str, workers: int) -> Usage:
     gluonloader.mxnet.patch_numpy()
-    case_name, loader_name, workers = sys.argv[1:]
-    loader = next(loader for loader in LOADERS if loader.name == loader_name)
-    print(json.dumps(asdict(usage_of(CASES[case_name], loader, int(workers)))))
+    return usage_of(CASES[case], next(each for each in LOADERS if each.name == loader), workers)
 
 
 def usage_of(
@@ -131,7 +121,3 @@ def _shared_memory() -> int:
     """Returns the bytes of all shared memory on the machine, since a batch in flight may be mapped by no process."""
     shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return 1024 * sum(map(int, shared))
-
-
-if __name__ == "__main__":
-    main()

@@ -71,16 +71,6 @@ class TorchTensors(Torch):
         return super()._source(case, self.imported().TensorDataset(*tensors))
 
 
-class OneImportTensors(OneImport):
-    """gluonloader.torch.DataLoader with torch's dataset of tensors."""
-
-    name, peer = "one import, tensors", "torch tensors"
-
-    def _source(self, case: Case, dataset: Columns) -> dict[str, Any]:
-        torch = importlib.import_module("torch")
-        return super()._source(case, torch.utils.data.TensorDataset(*map(torch.from_numpy, dataset.columns)))
-
-
 class TorchBatches(Torch):
     """torch with a batch sampler as `sampler`, and without batching: the dataset is indexed with lists of indices.
 
@@ -110,7 +100,7 @@ class GrainThreads(Grain):
 
 LOADERS: tuple[Loader, ...] = (
     GluonLoader(), Tensors(), NDArrays(), Auto(), Serial(), Threads(), OneImport(), Torch(), TorchWorkers(),
-    TorchTensors(), OneImportTensors(), TorchBatches(), Pipeline(), ScaledPipeline(), MXNet(), GluonVision(),
+    TorchTensors(), TorchBatches(), Pipeline(), ScaledPipeline(), MXNet(), GluonVision(),
     ImageRecordIter(), Grain(), GrainThreads(), SPDL(), SPDLDecoder(), BareLoop(),
 )  # fmt: skip
 CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
