@@ -1,22 +1,22 @@
-"""Times decoders, and compares `ImagePipeline` with the same calls without a loader: `python -m benchmarks.images`.
+"""Images: times decoders, and compares `ImagePipeline` with the same calls without a loader.
 
-The program also counts the page faults of workers that decode images, for each start method.
+The topic also counts the page faults of workers that decode images, for each start method.
 
 The limit is a loop that runs in several processes at the same time. It calls simplejpeg and OpenCV directly, and reuses
-its memory: it writes all batches into the same array, and sends no data. Rounds of the loaders and of the limit
-alternate.
+its memory: it writes all batches into the same array, and sends no data.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import multiprocessing
+import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -25,17 +25,101 @@ import numpy as np
 from gluonloader import DataLoader, SimpleDataset, vision
 from gluonloader.vision import transforms
 
-from .datasets import AREA, MEAN, SIDE, STD, Maker, Photos, opencv, photos
+from .datasets import AREA, MEAN, SIDE, STD, Photos, opencv, photos
+from .harness import Figures, Measure, Table, Topic
 from .processes import processes
+from .programs import Program, together
+from .report import time_of
 
 _BATCH: Final = 32
+_CALLS: Final = 15  # timed calls of a decoder
+_METHODS: Final = ("fork", "forkserver", "spawn")
 
 
-# -- the limit ---------------------------------------------------------------------------------------------------------
+def run(options: Namespace) -> Iterator[Table]:
+    """Yields the tables of each size."""
+    opencv()
+    sizes = {"500x375": photos(500, 375, 600)(2048), "2000x1333": photos(2000, 1333, 48)(256)}
+    for name, dataset in sizes.items():  # before `speed`, whose freed memory would hide the page faults of workers
+        yield faults(name, dataset, options.workers)
+    for name, dataset in sizes.items():
+        with ExitStack() as stack:
+            yield speed(name, dataset, options.workers, stack)
+        yield steps(name, dataset.files[0])
 
 
-def bare_loop(connection: Connection, files: Sequence[bytes], batches: int) -> None:
-    """Makes `batches` batches each time the connection receives True."""
+def pipeline(dataset: Photos, **options: Any) -> vision.ImagePipeline:
+    """Returns an `ImagePipeline` that makes the same images as the bare loop."""
+    files = dataset.files
+    samples = SimpleDataset([(files[number % len(files)], number) for number in range(len(dataset))])
+    return vision.ImagePipeline(samples, SIDE, scale=AREA, flip=0.5, mean=MEAN, std=STD, **options)
+
+
+# -- page faults -------------------------------------------------------------------------------------------------------
+
+
+def faults(size: str, dataset: Photos, workers: int) -> Table:
+    """Returns a table of the page faults of `ImagePipeline`, and of a dataset that decodes with OpenCV."""
+    rows = {"ImagePipeline": partial(_faults, pipeline(dataset), workers), "OpenCV": partial(_faults, dataset, workers)}
+    return Table(f"Page faults per image, {size}", rows, dict.fromkeys(_METHODS, "{:.1f}".format), rounds=1)
+
+
+def _faults(dataset: Any, workers: int) -> Figures:
+    """Returns the page faults of the workers per sample in the third epoch, for each start method."""
+    found = {}
+    for method in _METHODS:
+        with DataLoader(dataset, _BATCH, num_workers=workers, executor="process", start_method=method) as loader:
+            for _ in range(2):
+                _epoch(loader)
+            before = _worker_faults()
+            _epoch(loader)
+            found[method] = (_worker_faults() - before) / len(dataset)
+    return found
+
+
+def _epoch(loader: DataLoader[Any]) -> None:
+    for _ in loader:
+        pass
+
+
+def _worker_faults() -> int:
+    return sum(spent.faults for pid, spent in processes().items() if pid != os.getpid())
+
+
+# -- speed of a loader -------------------------------------------------------------------------------------------------
+
+
+def speed(size: str, dataset: Photos, workers: int, stack: ExitStack) -> Table:
+    """Returns a table of the images per second of the loaders and of the limit."""
+    batches = len(dataset) // _BATCH
+    loops = [
+        stack.enter_context(Program(_loop, dataset.files, batches // workers + (number < batches % workers)))
+        for number in range(workers)
+    ]
+    for loop in loops:
+        loop.answer()
+    plain, scaled = pipeline(dataset), pipeline(dataset, scaled_decode=True)
+    options: dict[str, Any] = {"num_workers": workers, "last_batch": "discard", "seed": 0}
+    reads: dict[str, Callable[[], object]] = {"bare loop": partial(together, loops)}
+    for name, images, executor in (
+        ("processes", plain, "process"),
+        ("threads", plain, "thread"),
+        ("processes, scaled_decode", scaled, "process"),
+    ):
+        loader: DataLoader[Any] = DataLoader(images, _BATCH, executor=executor, **options)  # type: ignore[arg-type]
+        reads[name] = partial(_epoch, stack.enter_context(loader))
+    rows = {name: partial(_images_per_s, read, batches * _BATCH) for name, read in reads.items()}
+    return Table(size, rows, {"images per s": "{:,.0f}".format}, base="bare loop", warm_up=1)
+
+
+def _images_per_s(read: Callable[[], object], images: int) -> Figures:
+    start = time.perf_counter()
+    read()
+    return {"images per s": images / (time.perf_counter() - start)}
+
+
+def _loop(files: Sequence[bytes], batches: int) -> Iterator[None]:
+    """Makes `batches` batches in each step."""
     cv2, simplejpeg = opencv(), importlib.import_module("simplejpeg")
     crop, rng = transforms.RandomResizedCrop(SIDE), np.random.default_rng(0)
     mean, std = np.array([MEAN, STD], np.float32)[:, :, None]
@@ -44,7 +128,8 @@ def bare_loop(connection: Connection, files: Sequence[bytes], batches: int) -> N
     pixels = np.empty((SIDE, SIDE, 3), np.uint8)
     height, width = simplejpeg.decode_jpeg_header(files[0])[:2]
     decoded = np.empty((height, width, 3), np.uint8)
-    while connection.recv():
+    while True:
+        yield
         for number in range(batches * _BATCH):
             left, top, wide, high = crop.box(width, height)
             image = simplejpeg.decode_jpeg(files[number % len(files)], "RGB", buffer=decoded, strict=False)
@@ -53,170 +138,45 @@ def bare_loop(connection: Connection, files: Sequence[bytes], batches: int) -> N
                 cv2.flip(pixels, 1, dst=pixels)
             for plane, table, out in zip(cv2.split(pixels), tables, batch[number % _BATCH], strict=True):
                 cv2.LUT(plane, table, dst=out)
-        connection.send(None)
 
 
-class Limit:
-    """Runs the bare loop in several processes at the same time."""
-
-    def __init__(self, files: Sequence[bytes], workers: int, batches: int) -> None:
-        context = multiprocessing.get_context("fork")
-        self._connections, self._processes = [], []
-        for number in range(workers):
-            connection, far_end = context.Pipe()
-            share = batches // workers + (number < batches % workers)
-            process = context.Process(target=bare_loop, args=(far_end, files, share), daemon=True)
-            process.start()
-            self._connections.append(connection)
-            self._processes.append(process)
-
-    def epoch(self) -> float:
-        """Returns the seconds that all batches together take."""
-        start = time.perf_counter()
-        for connection in self._connections:
-            connection.send(True)
-        for connection in self._connections:
-            connection.recv()
-        return time.perf_counter() - start
-
-    def close(self) -> None:
-        for connection, process in zip(self._connections, self._processes, strict=True):
-            connection.send(False)
-            process.join()
+# -- speed of each step ------------------------------------------------------------------------------------------------
 
 
-def loader_epoch(loader: DataLoader) -> float:
-    """Returns the seconds of an epoch; each batch is deleted as soon as the next batch arrives."""
-    start = time.perf_counter()
-    for _ in loader:
-        pass
-    return time.perf_counter() - start
-
-
-def pipeline(files: Sequence[bytes], **options: Any) -> vision.ImagePipeline:
-    """Returns an `ImagePipeline` that makes the same images as the bare loop."""
-    dataset = SimpleDataset([(data, number) for number, data in enumerate(files)])
-    return vision.ImagePipeline(dataset, SIDE, scale=AREA, flip=0.5, mean=MEAN, std=STD, **options)
-
-
-def compare(files: Sequence[bytes], workers: int, rounds: int) -> None:
-    """Prints images per second of the loaders and of the limit, and the median and the range of their ratios."""
-    batches = len(files) // _BATCH
-    limit = Limit(files, workers, batches)
-    plain, scaled = pipeline(files), pipeline(files, scaled_decode=True)
-    options: dict[str, Any] = {"num_workers": workers, "last_batch": "discard", "seed": 0}
-    with (
-        DataLoader(plain, _BATCH, executor="process", **options) as loader,
-        DataLoader(scaled, _BATCH, executor="process", **options) as small,
-        DataLoader(plain, _BATCH, executor="thread", **options) as threads,
-    ):
-        contenders: dict[str, Callable[[], float]] = {
-            "bare loop": limit.epoch,
-            "processes": lambda: loader_epoch(loader),
-            "threads": lambda: loader_epoch(threads),
-            "processes, scaled_decode": lambda: loader_epoch(small),
-        }
-        times: dict[str, list[float]] = {name: [] for name in contenders}
-        for number in range(rounds + 1):
-            for name, epoch in contenders.items():
-                seconds = epoch()
-                if number:  # the first round warms up
-                    times[name].append(seconds)
-    limit.close()
-    for name, seconds_of in times.items():
-        ratios = [bare / mine for bare, mine in zip(times["bare loop"], seconds_of, strict=True)]
-        speed = batches * _BATCH / median(seconds_of)
-        print(
-            f"  {name:26}{speed:8,.0f} images/s   {100 * median(ratios):5.0f} % of the bare loop "
-            f"({100 * min(ratios):.0f} % to {100 * max(ratios):.0f} %)"
-        )
-
-
-# -- page faults -------------------------------------------------------------------------------------------------------
-
-
-def faults(dataset: Any, workers: int, start_method: str) -> float:
-    """Returns the page faults of the workers per sample in the third epoch."""
-    with DataLoader(dataset, _BATCH, num_workers=workers, executor="process", start_method=start_method) as loader:
-        for _ in range(2):
-            loader_epoch(loader)
-        before = _worker_faults()
-        loader_epoch(loader)
-        return (_worker_faults() - before) / len(dataset)
-
-
-def _worker_faults() -> int:
-    return sum(spent.faults for pid, spent in processes().items() if pid != os.getpid())
-
-
-def print_faults(size: str, files: Sequence[bytes], workers: int) -> None:
-    """Prints the page faults of `ImagePipeline`, and of a dataset that decodes with OpenCV, for each start method."""
-    for name, dataset in (("ImagePipeline", pipeline(files)), ("OpenCV", Photos(files, len(files)))):
-        counts = [f"{method} {faults(dataset, workers, method):.1f}" for method in ("fork", "forkserver", "spawn")]
-        print(f"page faults per image, {size}, {name}: {', '.join(counts)}", flush=True)
-
-
-# -- decoders ----------------------------------------------------------------------------------------------------------
-
-
-def milliseconds(call: Callable[[], object], repeats: int) -> float:
-    """Returns the median time of a call in milliseconds."""
-    times = []
-    for _ in range(repeats + 2):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return 1000 * median(times[2:])
-
-
-def decoder_times(data: bytes, repeats: int) -> None:
-    """Prints the time of `decode` with each decoder, at full size and at a reduced size, and the time of `Resize`."""
+def steps(size: str, data: bytes) -> Table:
+    """Returns a table of the time of `decode` with each decoder, at full and at reduced size, and of `Resize`."""
     image = vision.decode(data)
+    rows: dict[str, Measure | str] = {}
     hidden: list[str] = []
-    for module, name in (("simplejpeg", "simplejpeg"), ("cv2", "OpenCV"), ("PIL.Image", "Pillow")):
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            print(f"  {name} is not installed")
+    for module, name in (("simplejpeg", "simplejpeg"), ("cv2", "OpenCV"), ("PIL", "Pillow")):
+        if importlib.util.find_spec(module) is None:
+            rows[f"decode by {name}"] = "not installed"
             continue
-        saved = {other: sys.modules.get(other) for other in hidden}
-        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes the import fail
-        full = milliseconds(lambda: vision.decode(data), repeats)
-        small = milliseconds(lambda: vision.decode(data, min_size=SIDE), repeats)
-        gray = milliseconds(lambda: vision.decode(data, color="gray"), repeats)
-        print(f"  {name:12} full {full:6.2f} ms   min_size=224 {small:6.2f} ms   gray {gray:6.2f} ms")
-        for other, value in saved.items():
-            sys.modules.pop(other)
-            if value is not None:
-                sys.modules[other] = value
+        full, small = lambda: vision.decode(data), lambda: vision.decode(data, min_size=SIDE)
+        rows[f"decode by {name}"] = partial(_calls, full, tuple(hidden))
+        rows[f"decode by {name}, min_size={SIDE}"] = partial(_calls, small, tuple(hidden))
         hidden.append(module)
-    linear = milliseconds(lambda: transforms.Resize(SIDE)(image), repeats)
-    area = milliseconds(lambda: transforms.Resize(SIDE, interpolation=3)(image), repeats)
-    print(f"  resize to 224: linear {linear:.2f} ms, area {area:.2f} ms")
+    rows["resize, linear"] = partial(_calls, lambda: transforms.Resize(SIDE)(image))
+    rows["resize, area"] = partial(_calls, lambda: transforms.Resize(SIDE, interpolation=3)(image))
+    return Table(f"Steps, {size}", rows, {"time": time_of})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.images", description="Times decoders and ImagePipeline.")
-    parser.add_argument("--rounds", type=int, default=7, help="number of timed rounds (default 7)")
-    parser.add_argument("--workers", type=int, default=2, help="number of workers (default 2)")
-    arguments = parser.parse_args()
-    opencv()
-    sizes = {
-        "500x375": _repeated(photos(500, 375, 600), 2048),
-        "2000x1333": _repeated(photos(2000, 1333, 48), 256),
-    }
-    for name, files in sizes.items():  # before `compare`, whose freed memory would hide the page faults of workers
-        print_faults(name, files, arguments.workers)
-    for name, files in sizes.items():
-        print(name, flush=True)
-        compare(files, arguments.workers, arguments.rounds)
-        decoder_times(files[0], 60 if name == "500x375" else 15)
+def _calls(call: Callable[[], object], hidden: Sequence[str] = ()) -> Figures:
+    """Returns the median time of a call while some modules cannot be imported."""
+    saved = {name: sys.modules.get(name) for name in hidden}
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes the import fail
+    try:
+        times = []
+        for _ in range(_CALLS + 2):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return {"time": median(times[2:])}
+    finally:
+        for name, module in saved.items():
+            del sys.modules[name]
+            if module is not None:
+                sys.modules[name] = module
 
 
-def _repeated(make: Maker, count: int) -> list[bytes]:
-    files = make(count).files
-    return [files[number % len(files)] for number in range(count)]
-
-
-if __name__ == "__main__":
-    main()
+TOPIC: Final = Topic(run, rounds=7, packages=("simplejpeg", "opencv-python-headless", "pillow"))

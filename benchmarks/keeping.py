@@ -162,7 +162,7 @@ def _use(batch: Batch) -> None:
 
 def _memory() -> int:
     gc.collect()
-    return memory_of("Anon", "File", "Shmem")
+    return memory_of("Pss_Anon", "Pss_File", "Pss_Shmem")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
-__all__ = ["Spent", "memory_of", "peak", "processes"]
+__all__ = ["Spent", "memory_of", "peak", "processes", "shared_memory"]
 
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
@@ -46,7 +46,8 @@ def processes(root: int | None = None) -> dict[int, Spent]:
 def memory_of(*kinds: str) -> int:
     """Returns the bytes of memory of these kinds that this process and its descendants have mapped.
 
-    If several processes have mapped a page, each process counts an equal share of the page.
+    The kinds are names in /proc/PID/smaps_rollup. If several processes have mapped a page, `Pss` counts an equal share
+    of the page for each process.
     """
     total = 0
     for pid in processes():
@@ -54,8 +55,14 @@ def memory_of(*kinds: str) -> int:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        total += sum(map(int, re.findall(rf"^Pss_(?:{'|'.join(kinds)}): +(\d+) kB", rollup, re.MULTILINE)))
+        total += sum(map(int, re.findall(rf"^(?:{'|'.join(kinds)}): +(\d+) kB", rollup, re.MULTILINE)))
     return 1024 * total
+
+
+def shared_memory() -> int:
+    """Returns the bytes of all shared memory on the machine, since a batch in flight may be mapped by no process."""
+    shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return 1024 * sum(map(int, shared))
 
 
 @contextmanager

@@ -107,10 +107,10 @@ class Running:
             self._connections.append(mine)
             self._processes.append(process)
         self._receive()
-        before = memory_of("Anon", "File", "Shmem")
+        before = memory_of("Pss_Anon", "Pss_File", "Pss_Shmem")
         self._send(True)
         self._receive()
-        self.memory = memory_of("Anon", "File", "Shmem") - before
+        self.memory = memory_of("Pss_Anon", "Pss_File", "Pss_Shmem") - before
 
     def _send(self, what: bool) -> None:
         for connection in self._connections:

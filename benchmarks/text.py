@@ -169,10 +169,10 @@ def _trl(documents: list[NDArray[np.int64]]) -> Places:
 def _many() -> Figures:
     """Start, memory and resume with very many documents."""
     lengths = np.broadcast_to(np.int32(420), _MANY)  # takes no memory, as a mapped file
-    before, start = memory_of("Anon"), time.perf_counter()
+    before, start = memory_of("Pss_Anon"), time.perf_counter()
     sampler = PackingSampler(lengths, _SIZE, seed=0)
     next(iter(sampler))
-    first, taken = time.perf_counter() - start, memory_of("Anon") - before
+    first, taken = time.perf_counter() - start, memory_of("Pss_Anon") - before
     state = saved_order(sampler, 0, order_of(sampler, 0))
     size = len(json.dumps(state))
     middle = _MANY // 8192 * 1024, _MANY // 8192  # rows before a window in the middle, and the window

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import gluonloader.mxnet
 
 from .cases import CASES, Case
 from .loaders import Loader
-from .processes import Spent, memory_of, peak, processes
+from .processes import Spent, memory_of, peak, processes, shared_memory
 from .programs import in_new_program
 from .variants import LOADERS
 
@@ -114,10 +112,4 @@ def _spent() -> dict[int, Spent]:
 
 def _memory() -> int:
     """Returns the bytes of memory of this process and its descendants, and of all shared memory."""
-    return memory_of("Anon", "File") + _shared_memory()
-
-
-def _shared_memory() -> int:
-    """Returns the bytes of all shared memory on the machine, since a batch in flight may be mapped by no process."""
-    shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return 1024 * sum(map(int, shared))
+    return memory_of("Pss_Anon", "Pss_File") + shared_memory()

@@ -4,13 +4,14 @@ import mmap
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import load, load_mxnet, run_program
+from conftest import load_mxnet, run_program
 
 import benchmarks.__main__ as command
 from benchmarks import balance, comparison, ndarrays, scale, sharing, usage
@@ -18,6 +19,7 @@ from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
 from benchmarks.decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
+from benchmarks.harness import text_of
 from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import auto_table, page, section
 from benchmarks.processes import memory_of
@@ -125,7 +127,7 @@ class Hungry:
 
 def memory_of_this_test():
     """Without shared memory and files that other programs use: their shares change when another program ends."""
-    return memory_of("Anon", "Shmem")
+    return memory_of("Pss_Anon", "Pss_Shmem")
 
 
 def test_usage_counts_what_workers_take():
@@ -254,15 +256,21 @@ def test_the_table_of_ndarrays_has_a_row_for_each_case(monkeypatch, capsys):
     assert all(len(row.split("|")) == 5 for row in rows)
 
 
+def rows_of(printed):
+    """The cells of the rows of all tables that were printed, without their headings."""
+    lines = printed.splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+    headings = {number for number, line in enumerate(tables[1:]) if line.startswith("| --- |")}
+    rows = [line.strip("| ").split(" | ") for number, line in enumerate(tables) if number not in headings]
+    return [row for row in rows if row[0] != "---"]
+
+
 def test_the_balance_of_slow_samples_shows_time_and_shared_memory(monkeypatch, capsys):
     settings = {"small": {"window": 1}, "threads": {"window": 2, "concurrency": 2}}
-    if load("torch") is not None:
-        settings["torch"] = {"library": "torch", "window": 1}
-    monkeypatch.setattr(balance, "SETTINGS_FOR_SAMPLES", settings)
+    monkeypatch.setattr(balance, "SETTINGS", settings)
     monkeypatch.setattr(balance, "BATCHES", 10)
-    monkeypatch.setattr("sys.argv", ["balance", "--rounds", "1", "--batch-size", "50", "--milliseconds", "1"])
-    balance.main()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith("MB")]
+    command.main(["balance", "--rounds", "1", "--batch-size", "50", "--milliseconds", "1"])
+    rows = rows_of(capsys.readouterr().out)
     assert [row[0] for row in rows] == list(settings)
     assert all(float(ratio) > 0 for row in rows for ratio in row[1:5])
 
@@ -330,14 +338,15 @@ def test_the_image_pipeline_is_compared_with_a_bare_loop(capsys):
         pytest.importorskip(needed)
     from benchmarks import images
 
-    files = photos(96, 72, 64)(64).files
-    images.print_faults("96x72", files, 1)
-    images.compare(files, 2, 1)
-    images.decoder_times(files[0], 1)
-    printed = capsys.readouterr().out
-    names = ["ImagePipeline: fork", "forkserver", "spawn", "bare loop", "processes", "threads"]
-    for name in [*names, "processes, scaled_decode", "simplejpeg", "OpenCV", "resize"]:
-        assert name in printed
+    dataset = photos(96, 72, 64)(64)
+    with ExitStack() as stack:
+        tables = images.faults("96x72", dataset, 1), images.speed("96x72", dataset, 2, stack)
+        printed = "\n".join(text_of(table, 1) for table in (*tables, images.steps("96x72", dataset.files[0])))
+    rows = rows_of(printed)
+    loaders = ["processes", "threads", "processes, scaled_decode"]
+    assert [row[0] for row in rows[:6]] == ["ImagePipeline", "OpenCV", "bare loop", *loaders]
+    assert {"decode by simplejpeg", "decode by OpenCV", "resize, area"} < {row[0] for row in rows}
+    assert float(rows[2][1].replace(",", "")) > 0
 
 
 def test_the_benchmark_of_ranks_that_share_their_workers(capsys):
