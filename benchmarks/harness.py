@@ -26,7 +26,8 @@ class Table:
 
     Attributes:
         title: the line above the table.
-        rows: for each row, the function that measures it once; or a text that says why it cannot be measured.
+        rows: for each row, the function that measures it once; or a text that says why it cannot be measured. A round
+            in which a figure is missing does not count for it.
         columns: for each column, the function that makes a text of a figure.
         base: the row with which the others are compared: a last column shows their ratios to it in the same round. The
             ratios are those of the first column.
@@ -86,7 +87,8 @@ def text_of(table: Table, rounds: int) -> str:
             _cell([each[column] for each in figures if column in each], text) for column, text in table.columns.items()
         ]
         if table.base:
-            ratios = [own[first] / its[first] for own, its in zip(figures, found[table.base], strict=True)]
+            pairs = zip(figures, found[table.base], strict=True)
+            ratios = [own[first] / its[first] for own, its in pairs if first in own]
             cells.append(_cell(ratios, "{:.2f}".format))
         lines.append([name, *cells])
     notes = [f"- {name}: {row}" for name, row in table.rows.items() if isinstance(row, str)]

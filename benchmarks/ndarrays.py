@@ -1,28 +1,26 @@
 """Compares `gluonloader.mxnet.DataLoader` with `mxnet.gluon.data.DataLoader` for samples that are NDArrays.
 
-python -m benchmarks.ndarrays
-
-Each round times an epoch of both loaders, one directly after the other. The loader that comes first changes from round
-to round. An epoch ends when MXNet has computed all arrays. The output is a Markdown table: the median time per batch of
-both loaders, and gluonloader's time divided by MXNet's time in the same round, as the median and the range.
+Each round times an epoch of both loaders, one directly after the other. The loader that comes first changes from row to
+row. An epoch ends when MXNet has computed all arrays. The ratio is gluonloader's time divided by MXNet's time.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
 
 import gluonloader.mxnet
 
-from .report import machine
+from .harness import Figures, Measure, Table, Topic
+from .report import time_of
 
 _MODES: Final = {"mx.nd": False, "mx.np": True}  # the value is True if MXNet is in its NumPy mode
 _EPOCH_S: Final = 0.1  # an epoch is repeated until this many seconds have passed
@@ -61,7 +59,7 @@ def _times_two_plus_one() -> Any:
     return lambda array: array * 2 + 1
 
 
-CASES: Final[Sequence[Case]] = (
+_CASES: Final = (
     Case("16 x (8,)", lambda index, new: new(random(8)), 16, 40),
     Case("64 x two (8,), int", lambda index, new: (new(random(8)), new(random(8)), index), 64),
     Case("64 x (28, 28), int", labelled(28, 28), 64),
@@ -76,6 +74,8 @@ CASES: Final[Sequence[Case]] = (
     Case("64 x (3, 32, 32) * 2 + 1, int", labelled(3, 32, 32), 64, 6, _times_two_plus_one),
     Case("64 x ToTensor and Normalize, int", labelled(32, 32, 3, dtype="uint8"), 64, 6, _to_tensor_and_normalize),
 )
+
+CASES: Final = {case.what: case for case in _CASES}
 
 
 class Samples:
@@ -94,23 +94,23 @@ class Samples:
         return self._transform(image), label
 
 
-def main() -> None:
-    """Measures all cases, or the cases whose names contain an argument, and prints the table."""
-    arguments = _parse()
+def run(options: Namespace) -> Iterator[Table]:
+    """Yields a table for each case: a row for each mode of MXNet and each number of workers."""
     warnings.simplefilter("ignore", DeprecationWarning)  # MXNet causes such warnings
     gluonloader.mxnet.patch_numpy()
     mx = importlib.import_module("mxnet")
-    columns = [(workers, mode) for workers in arguments.workers for mode in _MODES]
-    print(f"{machine([])}, MXNet {mx.__version__}\n{arguments.rounds} rounds; MXNet / gluonloader, ratio (range)\n")
-    print(f"| Batch | {' | '.join(f'{mode}, {workers} workers' for workers, mode in columns)} |")
-    print(f"| --- |{' ---: |' * len(columns)}")
-    for case in CASES:
-        if not arguments.cases or any(name in case.what for name in arguments.cases):
-            cells = [_cell(mx, case, workers, mode, arguments.rounds) for workers, mode in columns]
-            print(f"| {case.what} | {' | '.join(cells)} |", flush=True)
+    for case in (CASES[name] for name in options.names):
+        with ExitStack() as stack:
+            rows = {
+                f"{mode}, {workers} workers": _in_turn(mx, case, workers, mode, stack)
+                for workers in (0, options.workers)
+                for mode in _MODES
+            }
+            columns = {"MXNet": time_of, "gluonloader": time_of, "ratio": "{:.2f}".format}
+            yield Table(case.what, rows, columns, warm_up=1)
 
 
-def _cell(mx: Any, case: Case, workers: int, mode: str, rounds: int) -> str:
+def _in_turn(mx: Any, case: Case, workers: int, mode: str, stack: ExitStack) -> Measure:
     numpy_like = _MODES[mode]
     with mx.util.np_shape(numpy_like), mx.util.np_array(numpy_like):
         new = mx.np.array if numpy_like else mx.nd.array
@@ -118,19 +118,16 @@ def _cell(mx: Any, case: Case, workers: int, mode: str, rounds: int) -> str:
         samples = [case.sample(i, lambda array: new(array, dtype=array.dtype)) for i in range(count)]
         dataset = Samples(samples, case.transform and case.transform())
         theirs = mx.gluon.data.DataLoader(dataset, case.batch_size, num_workers=workers)
-        with gluonloader.mxnet.DataLoader(dataset, case.batch_size, num_workers=workers) as ours:
-            times = [_round(mx, theirs, ours, number) for number in range(rounds + 1)][1:]  # the first round warms up
-    ratios = [mine / its for its, mine in times]
-    its_ms, my_ms = (median(column) * 1e3 for column in zip(*times, strict=True))
-    return f"{its_ms:.2f} / {my_ms:.2f} ms, {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        ours = stack.enter_context(gluonloader.mxnet.DataLoader(dataset, case.batch_size, num_workers=workers))
+    loaders = {"MXNet": theirs, "gluonloader": ours}
 
+    def measure() -> Figures:
+        with mx.util.np_shape(numpy_like), mx.util.np_array(numpy_like):
+            times = {name: _seconds(mx, loader) for name, loader in loaders.items()}
+        loaders.update([loaders.popitem(), *loaders.items()])
+        return {**times, "ratio": times["gluonloader"] / times["MXNet"]}
 
-def _round(mx: Any, theirs: Any, ours: Any, number: int) -> tuple[float, float]:
-    """Returns the seconds per batch of MXNet and of gluonloader."""
-    if number % 2:
-        return _seconds(mx, theirs), _seconds(mx, ours)
-    mine = _seconds(mx, ours)
-    return _seconds(mx, theirs), mine
+    return measure
 
 
 def _seconds(mx: Any, loader: Any) -> float:
@@ -144,17 +141,4 @@ def _seconds(mx: Any, loader: Any) -> float:
             return passed / batches
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks.ndarrays", description="Compares batches of NDArrays with MXNet."
-    )
-    parser.add_argument(
-        "cases", nargs="*", help="run the cases whose names contain one of these texts (default: all cases)"
-    )
-    parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="numbers of workers (default 0 and 2)")
-    parser.add_argument("--rounds", type=int, default=7, help="number of timed rounds (default 7)")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    main()
+TOPIC: Final = Topic(run, rounds=7, names=CASES, packages=("mxnet",))

@@ -14,7 +14,7 @@ import pytest
 from conftest import load_mxnet, run_program
 
 import benchmarks.__main__ as command
-from benchmarks import balance, comparison, ndarrays, scale, sharing, usage
+from benchmarks import balance, comparison, scale, usage
 from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
@@ -245,17 +245,6 @@ def test_a_comparison_with_another_commit_has_a_row_for_each_loader():
     assert float(ratio.split()[0]) > 0
 
 
-def test_the_table_of_ndarrays_has_a_row_for_each_case(monkeypatch, capsys):
-    if load_mxnet() is None:
-        pytest.skip("needs MXNet")
-    monkeypatch.setattr("sys.argv", ["ndarrays", "16 x (8,)", "ToTensor", "--workers", "0", "--rounds", "1"])
-    ndarrays.main()
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert rows[0] == "| Batch | mx.nd, 0 workers | mx.np, 0 workers |"
-    assert [row.split(" | ")[0] for row in rows[2:]] == ["| 16 x (8,)", "| 64 x ToTensor and Normalize, int"]
-    assert all(len(row.split("|")) == 5 for row in rows)
-
-
 def rows_of(printed):
     """The cells of the rows of all tables that were printed, without their headings."""
     lines = printed.splitlines()
@@ -263,6 +252,16 @@ def rows_of(printed):
     headings = {number for number, line in enumerate(tables[1:]) if line.startswith("| --- |")}
     rows = [line.strip("| ").split(" | ") for number, line in enumerate(tables) if number not in headings]
     return [row for row in rows if row[0] != "---"]
+
+
+def test_ndarrays_have_a_table_for_each_case(capsys):
+    if load_mxnet() is None:
+        pytest.skip("needs MXNet")
+    command.main(["ndarrays", "16 x (8,)", "64 x ToTensor and Normalize, int", "--workers", "1", "--rounds", "1"])
+    rows = rows_of(capsys.readouterr().out)
+    names = [f"{mode}, {workers} workers" for workers in (0, 1) for mode in ("mx.nd", "mx.np")]
+    assert [row[0] for row in rows] == names * 2
+    assert all(len(row) == 4 and float(row[3]) > 0 for row in rows)
 
 
 def test_the_balance_of_slow_samples_shows_time_and_shared_memory(monkeypatch, capsys):
@@ -350,6 +349,18 @@ def test_the_image_pipeline_is_compared_with_a_bare_loop(capsys):
 
 
 def test_the_benchmark_of_ranks_that_share_their_workers(capsys):
-    sharing.main(["--samples", "3000", "--rounds", "1"])
-    lines = capsys.readouterr().out.splitlines()[-len(sharing.PROGRAMS) :]
-    assert [line.split("  ")[0] for line in lines] == [program.name for program in sharing.PROGRAMS]
+    command.main(["sharing", "--samples", "3000", "--rounds", "1"])
+    rows = rows_of(capsys.readouterr().out)
+    assert len(rows) == 4
+    assert rows[0][0] == "1 rank, 2 workers"
+    assert all(float(row[-1]) > 0 for row in rows)
+
+
+@pytest.mark.spawn
+def test_the_benchmark_of_programs_that_share_a_loader(capsys):
+    for needed in ("cv2", "sklearn"):
+        pytest.importorskip(needed)
+    command.main(["serving", "--batches", "4", "--rounds", "1"])
+    rows = rows_of(capsys.readouterr().out)
+    assert ["1 program, own loader", "1.00"] == [rows[0][0], rows[0][-1]]
+    assert 'attached, each="one"' in [row[0] for row in rows]
