@@ -1,17 +1,17 @@
-"""Compares the choice of `gluonloader.tune` with a full sweep over all settings: `python -m benchmarks.tuning`.
+"""Compares the choice of `gluonloader.tune` with a full sweep over all settings.
 
 The sweep measures every setting of a grid for a short time. Then the fastest settings of the sweep and the choice of
-`tune` are measured in turn. The table shows the speed of the choice divided by that of the best of these settings.
+`tune` are measured in turn. The table shows their speeds, and these as multiples of the speed of the choice.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +20,11 @@ from gluonloader import ArrayDataset, DataLoader, tune
 from gluonloader.limits import available_cores
 from gluonloader.tools.tuning.setting import Executor, Setting, text_of
 from gluonloader.tools.tuning.speed import Step
-from gluonloader.tools.tuning.trial import Trial, measure
+from gluonloader.tools.tuning.trial import measure
 
 from .datasets import Recycled, photos
-from .report import machine
+from .harness import Figures, Table, Topic
+from .report import size_of
 
 MEMORY: Final = "2GB"
 _FASTEST: Final = 6  # settings of the sweep that are measured again
@@ -94,56 +95,27 @@ DATA: Final[Mapping[str, Data]] = {
 }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """How the choice of `tune` compares with the sweep.
-
-    Attributes:
-        name: the dataset.
-        chosen, best: the arguments that `tune` chose, and the best ones of the sweep.
-        ratio: the speed of `chosen` divided by that of `best`; the median of the rounds.
-        low, high: the smallest and the largest ratio of the rounds.
-        took_s: seconds that `tune` took.
-        nbytes: the most shared memory of a trial of `tune`.
-        settings: number of settings of the sweep.
-    """
-
-    name: str
-    chosen: str
-    best: str
-    ratio: float
-    low: float
-    high: float
-    took_s: float
-    nbytes: int
-    settings: int
+def run(options: Namespace) -> Iterator[str | Table]:
+    """Yields what `tune` chose, and a table of the choice and the fastest settings of the sweep, for each dataset."""
+    for name in options.names:
+        factory = DATA[name].factory()
+        started = time.perf_counter()
+        tuning = tune(factory, options.budget, MEMORY)
+        took_s = time.perf_counter() - started
+        nbytes = max(done.shared_nbytes for done in tuning.trials)
+        chosen = tuning.best.arguments
+        yield f"{name}: tune chose {text_of(chosen)} in {took_s:.1f} s, with {size_of(nbytes)} of shared memory"
+        settings = list(DATA[name].settings(available_cores()))
+        swept = [(_speed(factory, _limited(setting), options.trial), _limited(setting)) for setting in settings]
+        swept.sort(key=lambda found: found[0]["samples per s"], reverse=True)
+        rivals = [chosen, *(arguments for _, arguments in swept[:_FASTEST] if arguments != chosen)]
+        rows = {text_of(arguments): partial(_speed, factory, arguments, options.trial) for arguments in rivals}
+        title = f"{name}: the choice, and the fastest of {len(settings)} settings"
+        yield Table(title, rows, {"samples per s": "{:,.0f}".format}, base=text_of(chosen))
 
 
-def compare(name: str, budget_s: float, sweep_s: float, rounds: int, cores: int) -> Comparison:
-    """Tunes and sweeps one dataset; `sweep_s` is the time for each trial of the sweep and of the rounds."""
-    factory = DATA[name].factory()
-    started = time.perf_counter()
-    tuning = tune(factory, budget_s, MEMORY)
-    took_s = time.perf_counter() - started
-
-    def trial(arguments: Mapping[str, Any]) -> Trial:
-        return measure(factory, arguments, sweep_s, _LIMIT_S, Step())
-
-    settings = list(DATA[name].settings(cores))
-    swept = [trial(_limited(setting)) for setting in settings]
-    swept.sort(key=lambda done: done.samples_per_s, reverse=True)
-    chosen = tuning.best.arguments
-    rivals = [done.arguments for done in swept[:_FASTEST] if done.arguments != chosen]
-    speeds: dict[str, list[float]] = {text_of(arguments): [] for arguments in (chosen, *rivals)}
-    for _ in range(rounds):
-        for arguments in (chosen, *rivals):
-            speeds[text_of(arguments)].append(trial(arguments).samples_per_s)
-    best = max(speeds, key=lambda text: median(speeds[text]))
-    ratios = [own / other for own, other in zip(speeds[text_of(chosen)], speeds[best], strict=True)]
-    nbytes = max(done.shared_nbytes for done in tuning.trials)
-    return Comparison(
-        name, text_of(chosen), best, median(ratios), min(ratios), max(ratios), took_s, nbytes, len(settings)
-    )
+def _speed(factory: Callable[..., DataLoader[Any]], arguments: Mapping[str, Any], seconds: float) -> Figures:
+    return {"samples per s": measure(factory, arguments, seconds, _LIMIT_S, Step()).samples_per_s}
 
 
 def _limited(setting: Setting) -> dict[str, Any]:
@@ -151,24 +123,9 @@ def _limited(setting: Setting) -> dict[str, Any]:
     return {**setting.arguments, **limit}
 
 
-def main() -> None:
-    """Prints a table with a row for each dataset."""
-    parser = argparse.ArgumentParser("python -m benchmarks.tuning", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="DATASET", help=f"of {', '.join(DATA)} (default: all)")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds for tune (default 60)")
-    parser.add_argument("--trial", type=float, default=1.0, help="seconds for each setting of the sweep (default 1)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of the comparison (default 7)")
-    options = parser.parse_args()
-    print(machine([]))
-    print("| Dataset | Choice of tune | Best of the sweep | Speed of the choice / best | tune took | shared memory |")
-    print("| --- | --- | --- | ---: | ---: | ---: |")
-    for name in options.names or DATA:
-        found = compare(name, options.budget, options.trial, options.rounds, available_cores())
-        ratio = f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f})"
-        best = f"`{found.best}` of {found.settings}"
-        figures = f"{ratio} | {found.took_s:.1f} s | {found.nbytes / 1e6:.0f} MB"
-        print(f"| {name} | `{found.chosen}` | {best} | {figures} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+TOPIC: Final = Topic(
+    run,
+    rounds=7,
+    names=DATA,
+    options={"budget": (60.0, "seconds for tune"), "trial": (1.0, "seconds for each setting of the sweep")},
+)
