@@ -158,7 +158,7 @@ def dlio(session: nox.Session) -> None:
     needed = ["mpich", "mpi4py", "hydra-core", "omegaconf", "pydftracer==1.0.2", "psutil", "h5py", "pandas", "Pillow"]
     install(session, "numpy>=2", TORCH, "tensorflow-cpu", *needed, "-e", ".")
     install(session, "--no-deps", "dlio_benchmark==2.0.0")  # it asks for a version of DALI for CUDA
-    session.run("python", "-m", "benchmarks.dlio", *session.posargs)
+    session.run("python", "-m", "benchmarks", "dlio", *session.posargs)
 
 
 @nox.session(python="3.11")

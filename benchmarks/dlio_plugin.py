@@ -1,4 +1,4 @@
-"""gluonloader as a data loader of DLIO: `reader.data_loader_classname: benchmarks.dlio.plugin.GluonLoader`."""
+"""gluonloader as a data loader of DLIO: `reader.data_loader_classname: benchmarks.dlio_plugin.GluonLoader`."""
 
 from __future__ import annotations
 
