@@ -1,29 +1,43 @@
-"""Compares gluonloader with other data loaders, in one run over the same data: `python -m benchmarks --help`.
+"""Measures gluonloader and other data loaders: `python -m benchmarks TOPIC --help`.
 
-    __main__   parses the arguments, and runs one case after another
-    measure    times the loaders in rounds, in separate programs
-    usage      processor time, page faults and memory of a loader, in a separate program for each loader
-    processes  processor time, page faults and memory of a process and its descendants
-    cases      what is loaded: samples, batch size and number of batches
-    datasets   the datasets, and the data in them
-    loaders    sets up each library: a class for each library
-    variants   sets up the same libraries in other ways
-    decoding   loaders that decode images with their own decoder
-    bare       the limit: a loop that only fills batches
-    copying    the limit: processes that only copy
-    against    compares with another commit
-    report     the tables that are printed, and the description of the machine
-    page       the results as a page of Markdown
+    __main__    parses the arguments, and runs a topic
+    harness     topics and tables; measures the rows of a table in rounds
+    programs    programs that get something ready, and then measure it each time that they are asked to
+    report      times, sizes and tables as text, and the description of the machine
+    processes   processor time, page faults and memory of a process and its descendants
 
-These modules are separate programs:
+Each topic is a file with its cases:
 
-    plot       draws a page of results as pictures, in the two themes of `themes`
-    balance    speed of an epoch if batches take different times
-    bulk       speed of bulk reads, and memory of a list of tuples
-    images     speed of the decoders and of ImagePipeline, and page faults
-    ndarrays   batches of NDArrays, compared with MXNet
-    sharing    memory and speed of ranks that share their workers
-    stations   counts the functions that run for a small batch
+    comparison  gluonloader beside other loaders, and beside another commit; the default
+    actors      workers that are actors of Ray
+    balance     speed of an epoch if batches take different times
+    bulk        speed of bulk reads, and memory of a list of tuples
+    dlio        the benchmark behind MLPerf Storage; `dlio_plugin` is its loader
+    images      speed of the decoders and of ImagePipeline, and page faults
+    keeping     memory of a program that keeps a part of each batch
+    ndarrays    batches of NDArrays, compared with MXNet
+    scale       orders and states of very large runs
+    serving     programs that read the same batches from one server
+    sharing     memory and speed of ranks that share their workers
+    stations    counts the functions that run for a small batch
+    text        packed rows and mixtures of tokens
+    tuning      the choice of `tune`, compared with a sweep
+
+The comparison has several files:
+
+    cases       what is loaded: samples, batch size and number of batches
+    datasets    the datasets, and the data in them
+    loaders     sets up each library: a class for each library
+    variants    sets up the same libraries in other ways
+    decoding    loaders that decode images with their own decoder
+    bare        the limit: a loop that only fills batches
+    copying     the limit: processes that only copy
+    measure     times the loaders of a case, in a separate program for each loader
+    usage       processor time, page faults and memory of a loader, in a separate program
+    against     compares with another commit
+    page        the results as a page of Markdown
+    tables      writes the tables of README.md and docs/speed.md from this page
+    plot        draws this page as pictures, in the two themes of `themes`
 
 If a library is not installed, the benchmarks run without it, and the results say that it is missing.
 """

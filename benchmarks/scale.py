@@ -1,24 +1,20 @@
 """Checks and measures the arithmetic of very large runs on one machine: 10^12 samples, 10^4 simulated ranks.
 
-python -m benchmarks.scale
-python -m benchmarks.scale --quick
-
 No sample is read from a disk: a sample is its index. The ranks are simulated one after another in this process. Times
-are minima over several rounds, because other programs can only add time. Memory is the peak of what Python and NumPy
-have allocated during a call.
+are minima over the rounds, because other programs can only add time. Memory is the peak of what Python and NumPy have
+allocated during a call.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import random
 import time
 import tracemalloc
-import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -35,15 +31,13 @@ from gluonloader import (
 from gluonloader.loading.plan import Start
 from gluonloader.loading.plan.position import OrderPass, fit, load
 
-from .report import machine
-
-__all__ = ["FULL", "QUICK", "Scale", "by_ranks", "by_samples", "checks", "main", "table"]
+from .harness import Topic
+from .report import markdown, size_of, time_of
 
 _BATCH: Final = 20  # indices
 _BLOCK: Final = 1_000_000  # indices in a block of BlockShuffleSampler
 _PART: Final = 4096  # indices that a sampler computes at once
 _SHARD: Final = 105  # samples of a shard for the checks: more than the ranks read before their number changes
-_NONE: Final = "-"
 
 
 @dataclass(frozen=True)
@@ -68,20 +62,7 @@ class Scale:
 
 
 FULL: Final = Scale()
-QUICK: Final = Scale(ranks=(1, 10, 100), once=200_000, shards=100, rounds=2)
-
-
-class Numbers:
-    """A map-style dataset whose samples are their indices."""
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> int:
-        return index
+QUICK: Final = Scale(ranks=(1, 10, 100), once=200_000, shards=100)
 
 
 class NumberStream(IterableDataset[int]):
@@ -112,103 +93,89 @@ class _Range:
         self._next = state["next"]
 
 
-def main() -> None:
-    """Prints the description of the machine, both tables, and the checks."""
-    scale = QUICK if _parse().quick else FULL
-    print(f"{machine([])}\n")
-    print(table("Map-style dataset", "samples", scale.samples, by_samples(scale)), flush=True)
-    print()
-    print(table(f"{_count(scale.samples[-1])} samples", "ranks", scale.ranks, by_ranks(scale)), flush=True)
-    print("\nChecked:\n")
-    for line in checks(scale):
-        print(f"- {line}", flush=True)
+def run(options: Namespace) -> Iterator[str]:
+    """Yields both tables, and the checks."""
+    scale = replace(QUICK if options.quick else FULL, rounds=options.rounds)
+    yield _table("Map-style dataset", "samples", scale.samples, lambda samples: _of_samples(samples, scale))
+    title = f"{_count(scale.samples[-1])} samples"
+    yield _table(title, "ranks", scale.ranks, lambda ranks: _of_ranks(ranks, scale))
+    yield "Checked:"
+    yield from (f"- {line}" for line in checks(scale))
 
 
-def table(title: str, unit: str, numbers: Sequence[int], rows: Mapping[str, Sequence[str]]) -> str:
-    """Returns a Markdown table with one column for each of the numbers."""
-    head = [title, *(f"{_count(number)} {unit[:-1] if number == 1 else unit}" for number in numbers)]
-    lines = [head, ["---", *("---:" for _ in numbers)], *([name, *cells] for name, cells in rows.items())]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(title: str, unit: str, numbers: Sequence[int], column: Callable[[int], Mapping[str, str]]) -> str:
+    """Returns a table with one column for each of the numbers."""
+    columns = [column(number) for number in numbers]
+    heading = [title, *(f"{_count(number)} {unit[:-1] if number == 1 else unit}" for number in numbers)]
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    return markdown(heading, [[name, *(cells.get(name, "-") for cells in columns)] for name in names])
 
 
 # -- Tables -----------------------------------------------------------------------------------------------------------
 
 
-def by_samples(scale: Scale) -> dict[str, list[str]]:
-    """Returns the rows of the first table: name and cells."""
-    columns = [_column_of_samples(samples, scale) for samples in scale.samples]
-    return {name: [column[name] for column in columns] for name in columns[0]}
-
-
-def _column_of_samples(samples: int, scale: Scale) -> dict[str, str]:
+def _of_samples(samples: int, scale: Scale) -> dict[str, str]:
     ranks = scale.ranks[-1]
 
     def loader() -> DataLoader[Any]:
-        return DataLoader(Numbers(samples), _BATCH, sampler=_share(samples, ranks, ranks // 3), seed=0)
+        return DataLoader(range(samples), _BATCH, sampler=_share(samples, ranks, ranks // 3), seed=0)
 
-    with loader() as other:
-        other.seek(0, len(other) // 2)
-        next(iter(other))
-        state = json.dumps(other.state_dict())
-
-        save = _fastest(other.state_dict, scale)
+    def start() -> None:
+        with loader() as started:
+            next(iter(started))
 
     def resume() -> None:
         with loader() as resumed:
             resumed.load_state_dict(state)
             next(iter(resumed))
 
-    def start() -> None:
-        with loader() as started:
-            next(iter(started))
-
-    computed = RandomSampler(samples, seed=0, method="bijection")
-    blocks = _blocks(samples, _BLOCK)
-    is_small = samples <= 10**6
-    stored = RandomSampler(samples, seed=0, method="permutation")
+    with loader() as other:
+        other.seek(0, len(other) // 2)
+        next(iter(other))
+        state = json.dumps(other.state_dict())
+        save = _time(other.state_dict, scale)
+    stored = "`RandomSampler`, stored order"
     return {
-        f"One of {ranks:,} ranks: state in the middle of an epoch": _size(len(state)),
-        f"One of {ranks:,} ranks: `state_dict()`": _time(save),
-        f"One of {ranks:,} ranks: from `DataLoader(...)` to the first batch": _time(_fastest(start, scale)),
-        "The same, with `load_state_dict` of that state": _time(_fastest(resume, scale)),
-        "`RandomSampler`, computed order: first index": _time(_fastest(lambda: next(iter(computed)), scale)),
-        "`RandomSampler`, computed order: each index": _time(_per_index(computed, scale)),
-        "`RandomSampler`, computed order: memory": _size(_peak(lambda: next(iter(computed)))),
-        "`RandomSampler`, stored order: first index": (
-            _time(_fastest(lambda: next(iter(stored)), scale)) if is_small else _NONE
+        f"One of {ranks:,} ranks: state in the middle of an epoch": size_of(len(state)),
+        f"One of {ranks:,} ranks: `state_dict()`": save,
+        f"One of {ranks:,} ranks: from `DataLoader(...)` to the first batch": _time(start, scale),
+        "The same, with `load_state_dict` of that state": _time(resume, scale),
+        **_order("`RandomSampler`, computed order", RandomSampler(samples, seed=0, method="bijection"), scale),
+        **(
+            _order(stored, RandomSampler(samples, seed=0, method="permutation"), scale)
+            if samples <= 10**6
+            else {f"{stored}: memory": f"{size_of(8 * samples)} (not measured)"}
         ),
-        "`RandomSampler`, stored order: memory": (
-            _size(_peak(lambda: next(iter(stored)))) if is_small else f"{_size(8 * samples)} (not measured)"
-        ),
-        "`BlockShuffleSampler`, blocks of 1,000,000: first index": _time(_fastest(lambda: next(iter(blocks)), scale)),
-        "`BlockShuffleSampler`, blocks of 1,000,000: each index": _time(_per_index(blocks, scale)),
-        "`BlockShuffleSampler`, blocks of 1,000,000: memory": _size(_peak(lambda: next(iter(blocks)))),
+        **_order(f"`BlockShuffleSampler`, blocks of {_BLOCK:,}", _blocks(samples, _BLOCK), scale),
     }
 
 
-def by_ranks(scale: Scale) -> dict[str, list[str]]:
-    """Returns the rows of the second table: name and cells."""
-    columns = [_column_of_ranks(ranks, scale) for ranks in scale.ranks]
-    return {name: [column[name] for column in columns] for name in columns[0]}
+def _order(name: str, sampler: Any, scale: Scale) -> dict[str, str]:
+    def first() -> object:
+        return next(iter(sampler))
+
+    return {
+        f"{name}: first index": _time(first, scale),
+        f"{name}: each index": _per_index(sampler, scale),
+        f"{name}: memory": _peak(first),
+    }
 
 
-def _column_of_ranks(ranks: int, scale: Scale) -> dict[str, str]:
+def _of_ranks(ranks: int, scale: Scale) -> dict[str, str]:
     samples, index = scale.samples[-1], ranks // 3
     with _after(1000, index, ranks, samples) as loader:
-        state, save = json.dumps(loader.state_dict()), _fastest(loader.state_dict, scale)
+        state, save = json.dumps(loader.state_dict()), _time(loader.state_dict, scale)
     return {
-        "`ShardedSampler(RandomSampler(...))`: each index of a rank": _time(
-            _per_index(_share(samples, ranks, index), scale)
-        ),
+        "`ShardedSampler(RandomSampler(...))`: each index of a rank": _per_index(_share(samples, ranks, index), scale),
         **{
-            f"`ShardedSampler(BlockShuffleSampler(...))`, blocks of {block:,}: each index of a rank": _time(
-                _per_index(ShardedSampler(_blocks(samples, block), ranks, index), scale)
+            f"`ShardedSampler(BlockShuffleSampler(...))`, blocks of {block:,}: each index of a rank": _per_index(
+                ShardedSampler(_blocks(samples, block), ranks, index), scale
             )
             for block in (_BLOCK, _BLOCK // 10)
         },
-        "Iterable dataset: state of a rank after 1,000 batches": _size(len(state)),
-        "Iterable dataset: `state_dict()` of a rank": _time(save),
-        **_merging(ranks, scale),
+        "Iterable dataset: state of a rank after 1,000 batches": size_of(len(state)),
+        "Iterable dataset: `state_dict()` of a rank": save,
+        **(_merging(ranks, scale) if ranks > 1 else {}),
     }
 
 
@@ -217,14 +184,6 @@ def _blocks(samples: int, block: int) -> BlockShuffleSampler:
 
 
 def _merging(ranks: int, scale: Scale) -> dict[str, str]:
-    names = (
-        "Iterable dataset: `merge_states`",
-        "Iterable dataset: memory of `merge_states`",
-        "Iterable dataset: merged state",
-        "Iterable dataset: from `load_state_dict` of the merged state to the first batch of a rank",
-    )
-    if ranks == 1:  # its state needs no merging
-        return dict.fromkeys(names, _NONE)
     states = []
     for index in range(ranks):
         with _after(1 + index % 3, index, ranks, scale.samples[-1]) as loader:
@@ -236,13 +195,14 @@ def _merging(ranks: int, scale: Scale) -> dict[str, str]:
             loader.load_state_dict(merged)
             next(iter(loader))
 
-    cells = (
-        _time(_fastest(lambda: merge_states(states), scale)),
-        _size(_peak(lambda: merge_states(states))),
-        _size(len(merged)),
-        _time(_fastest(resume, scale)),
-    )
-    return dict(zip(names, cells, strict=True))
+    return {
+        "Iterable dataset: `merge_states`": _time(lambda: merge_states(states), scale),
+        "Iterable dataset: memory of `merge_states`": _peak(lambda: merge_states(states)),
+        "Iterable dataset: merged state": size_of(len(merged)),
+        "Iterable dataset: from `load_state_dict` of the merged state to the first batch of a rank": _time(
+            resume, scale
+        ),
+    }
 
 
 def _after(batches: int, index: int, ranks: int, samples: int) -> DataLoader[Any]:
@@ -352,6 +312,11 @@ def _then(elastic: Sequence[int]) -> str:
 # -- Measuring --------------------------------------------------------------------------------------------------------
 
 
+def _time(function: Callable[[], object], scale: Scale) -> str:
+    """Returns the time of the fastest call."""
+    return time_of(_fastest(function, scale))
+
+
 def _fastest(function: Callable[[], object], scale: Scale) -> float:
     """Returns the seconds of the fastest of several calls, after one call that is not measured."""
     function()
@@ -363,8 +328,8 @@ def _fastest(function: Callable[[], object], scale: Scale) -> float:
     return min(times)
 
 
-def _per_index(sampler: Any, scale: Scale) -> float:
-    """Returns the seconds for each index, after the start of the pass, in batches of `_PART`."""
+def _per_index(sampler: Any, scale: Scale) -> str:
+    """Returns the time for each index, after the start of the pass, in batches of `_PART`."""
     run = BatchSampler(sampler, _PART).begin()
     run.cut()
     start = time.perf_counter()
@@ -376,24 +341,17 @@ def _per_index(sampler: Any, scale: Scale) -> float:
         for _ in range(parts):
             run.cut()
 
-    return _fastest(read, scale) / (parts * indices)
+    return time_of(_fastest(read, scale) / (parts * indices))
 
 
-def _peak(function: Callable[[], object]) -> int:
-    """Returns the highest number of bytes that Python and NumPy have allocated during a call."""
+def _peak(function: Callable[[], object]) -> str:
+    """Returns the highest memory that Python and NumPy have allocated during a call."""
     tracemalloc.start()
     try:
         function()
-        return tracemalloc.get_traced_memory()[1]
+        return size_of(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 def _count(number: int) -> str:
@@ -401,20 +359,4 @@ def _count(number: int) -> str:
     return f"10^{zeros}" if number == 10**zeros >= 10**6 else f"{number:,}"
 
 
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer ranks, samples and rounds")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("error")
-    main()
+TOPIC: Final = Topic(run, rounds=7, options={"quick": (False, "fewer ranks and samples")})

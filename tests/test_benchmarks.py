@@ -279,8 +279,7 @@ SMALL_SCALE = scale.Scale((10**6, 10**9), ranks=(1, 4), elastic=(40, 31, 1), onc
 
 def test_the_tables_of_scale_have_their_rows_and_the_checks_pass(monkeypatch, capsys):
     monkeypatch.setattr(scale, "QUICK", SMALL_SCALE)
-    monkeypatch.setattr("sys.argv", ["scale", "--quick"])
-    scale.main()
+    command.main(["scale", "--quick", "--rounds", "1"])
     printed = capsys.readouterr().out
     rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
     assert rows[0] == ["Map-style dataset", "10^6 samples", "10^9 samples"]
