@@ -37,7 +37,7 @@ The comparison has several files:
     against     compares with another commit
     page        the results as a page of Markdown
     tables      writes the tables of README.md and docs/speed.md from this page
-    plot        draws this page as pictures, in the two themes of `themes`
+    plot        draws the picture of the landing page, in the two themes of `themes`
 
 If a library is not installed, the benchmarks run without it, and the results say that it is missing.
 """

@@ -62,7 +62,7 @@ TOPIC: Final = Topic(
         "usage": (False, "also measure processor time, page faults and memory"),
         "auto": (False, 'also compare executor="auto" with each fixed executor'),
         "against": (None, "only compare this tree with the package of this commit, in turn"),
-        "markdown": (None, "write a page into this file; benchmarks.plot draws it"),
+        "markdown": (None, "write the results into this file, as a page of Markdown"),
     },
     packages=("torch", "mxnet", "grain", "spdl"),
 )

@@ -14,10 +14,6 @@ __all__ = ["auto_table", "page", "section"]
 Times = Mapping[str, Sequence[Result]]
 
 _ORIGIN = "`python -m benchmarks --markdown` writes this page; do not edit it."
-_PICTURE = """<picture>
-<source media="(prefers-color-scheme: dark)" srcset="results-dark.svg">
-<img src="results.svg" alt="Time per batch of each loader, relative to gluonloader">
-</picture>"""
 _TIMES = """A round times an epoch of each loader. The tables show the median and the minimum of the rounds. Each
 loader runs in a separate program, and all other programs are stopped meanwhile. *Ratio* is the time of a loader as a
 multiple of the time of the loader with ratio 1.00 (the median of the ratios of each round). *Of the limit* is the
@@ -34,15 +30,13 @@ opened. These figures were measured in another run, with a separate program for 
 def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, about: str) -> str:
     """Returns the page with all results. It has no sections for what was not measured.
 
-    The page shows the pictures that `python -m benchmarks.plot` draws beside it.
-
     Args:
         times: results of each case.
         usage: usage of each loader in each case.
         auto: results of "auto" and of the fixed executors in each case.
         about: description of the machine, the versions and the command.
     """
-    parts = ["# Results", _ORIGIN, f"```text\n{about}\n```", _PICTURE, _TIMES, *([_USAGE] if usage else [])]
+    parts = ["# Results", _ORIGIN, f"```text\n{about}\n```", _TIMES, *([_USAGE] if usage else [])]
     parts += [section(CASES[name], results, usage.get(name, {})) for name, results in times.items()]
     if auto:
         parts += ['## executor="auto" compared with fixed executors', auto_table(auto)]

@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "speed.md")
 RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
 
-_PEERS: Final = {"torch": "torch", "MXNet": "mxnet", "Grain": "grain", "SPDL": "spdl"}  # and their packages
+PEERS: Final = {"torch": "torch", "MXNet": "mxnet", "Grain": "grain", "SPDL": "spdl"}  # and their packages
 OVERVIEW: Final = {
     "small": "32 rows of 16 float32 and a label",
     "tokens": "64 windows of 1024 int32 from a file",
@@ -90,8 +90,7 @@ def overview(results: Results, versions: Mapping[str, str]) -> str:
     """The table of README.md."""
     heading = ["Time per batch, 2 workers on 2 cores", "gluonloader", *_names(versions)]
     rows = [
-        [what, *(_time(results, case, loader) for loader in ("gluonloader", *_PEERS))]
-        for case, what in OVERVIEW.items()
+        [what, *(_time(results, case, loader) for loader in ("gluonloader", *PEERS))] for case, what in OVERVIEW.items()
     ]
     return markdown(heading, rows)
 
@@ -103,7 +102,7 @@ def cases(results: Results, versions: Mapping[str, str]) -> str:
         [
             f"*{case}*: {what}",
             *(_time(results, case, loader) for loader in ("gluonloader", "auto")),
-            *(_with_ratio(results, case, loader) for loader in _PEERS),
+            *(_with_ratio(results, case, loader) for loader in PEERS),
         ]
         for case, what in _CASES.items()
     ]
@@ -142,7 +141,7 @@ TABLES: Final[dict[str, Callable[[Results, Mapping[str, str]], str]]] = {
 
 
 def _names(versions: Mapping[str, str]) -> list[str]:
-    return [f"{name} {versions[package]}" for name, package in _PEERS.items()]
+    return [f"{name} {versions[package]}" for name, package in PEERS.items()]
 
 
 def _time(results: Results, case: str, loader: str) -> str:

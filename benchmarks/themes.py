@@ -29,12 +29,11 @@ class Theme:
     lines: str
     ours: str
     theirs: str
-    limit: str
     box: str
 
 
-LIGHT: Final = Theme("#1f2328", "#c4c9d0", "#2563a8", "#c9803a", "#8a8a8a", "#eef2f7")
-DARK: Final = Theme("#d7dae0", "#4a5058", "#5fa3ea", "#dd9a54", "#a0a0a0", "#22272e")
+LIGHT: Final = Theme("#1f2328", "#c4c9d0", "#2563a8", "#c9803a", "#eef2f7")
+DARK: Final = Theme("#d7dae0", "#4a5058", "#5fa3ea", "#dd9a54", "#22272e")
 
 
 def save(draw: Callable[[Theme], Figure], path: Path) -> None:
