@@ -23,8 +23,6 @@ from .measure import epochs
 from .programs import Program
 from .report import time_of
 
-__all__ = ["compare"]
-
 _ROOT: Final = Path(__file__).parents[1]
 _LOADERS: Final[dict[str, Loader]] = {loader.name: loader for loader in (GluonLoader(), Tensors(), OneImport())}
 

@@ -12,8 +12,6 @@ from .cases import Array, Case
 from .datasets import Columns
 from .loaders import Chunks, Loader, Run
 
-__all__ = ["BareLoop"]
-
 
 class BareLoop(Loader):
     """The minimum work of a loader: `np.take` if the dataset is `Columns`, otherwise `dataset[i]` and a copy of it."""

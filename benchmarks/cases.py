@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from .datasets import Maker, columns, photos, recycled, windows
 
-__all__ = ["CASES", "Array", "Case", "Pad", "fill_rows", "pad", "pad_tensors"]
-
 Array = NDArray[Any]
 Pad = Callable[[Sequence[Any]], Any]
 

@@ -14,8 +14,6 @@ from .cases import Case
 from .loaders import Loader, Run
 from .programs import Program, together
 
-__all__ = ["PlainCopy"]
-
 
 class PlainCopy(Loader):
     """As many processes as the loader has workers; each process copies to separate shared memory for a batch."""

@@ -15,25 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = [
-    "AREA",
-    "MEAN",
-    "RATIO",
-    "SIDE",
-    "STD",
-    "Columns",
-    "Photos",
-    "Recycled",
-    "Windows",
-    "columns",
-    "opencv",
-    "photos",
-    "random_crop",
-    "recycled",
-    "temporary_file",
-    "windows",
-]
-
 Array = NDArray[Any]
 Maker = Callable[[int], Any]  # makes a dataset from the number of samples
 

@@ -22,8 +22,6 @@ from .cases import Array, Case
 from .datasets import AREA, MEAN, RATIO, SIDE, STD, Recycled, random_crop, temporary_file
 from .loaders import SPDL, Chunks, EndlessRun, GluonLoader, Loader, MXNet, Run, for_ever
 
-__all__ = ["GluonVision", "ImageRecordIter", "Pipeline", "SPDLDecoder", "ScaledPipeline"]
-
 
 class Pipeline(GluonLoader):
     """`ImagePipeline` in worker processes."""

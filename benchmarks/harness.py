@@ -14,8 +14,6 @@ from typing import Any
 
 from .report import markdown
 
-__all__ = ["Figures", "Measure", "Table", "Topic", "in_rounds", "text_of"]
-
 Figures = Mapping[str, float]  # by column
 Measure = Callable[[], Figures]
 

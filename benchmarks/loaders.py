@@ -25,22 +25,6 @@ import gluonloader.mxnet
 from .cases import Array, Case, Pad, fill_rows, pad
 from .datasets import Columns
 
-__all__ = [
-    "SPDL",
-    "Chunks",
-    "EndlessRun",
-    "GluonLoader",
-    "Grain",
-    "Loader",
-    "MXNet",
-    "NDArrays",
-    "OneImport",
-    "Run",
-    "Tensors",
-    "Torch",
-    "for_ever",
-]
-
 
 class Run:
     """A loader that is set up; each iteration over `batches` is an epoch."""
@@ -94,9 +78,11 @@ class Loader(ABC):
         peer: name of the loader that the notes in the results compare it with, which usually yields the same kind of
             arrays.
         warm_up: number of epochs that are not timed.
+        always_works: whether it has workers also in cases in which the loaders have none.
     """
 
     warm_up: ClassVar[int] = 1
+    always_works: ClassVar[bool] = False
     name: ClassVar[str]
     module: ClassVar[str]
     peer: ClassVar[str | None] = None
@@ -123,7 +109,7 @@ class Loader(ABC):
 
     def workers(self, case: Case, workers: int) -> int:
         """Returns the number of workers of this loader in this case, if `workers` were asked for."""
-        return 0 if case.in_process else workers
+        return 0 if case.in_process and not self.always_works else workers
 
     @abstractmethod
     def open(self, case: Case, dataset: Any, workers: int) -> AbstractContextManager[Run]:
@@ -288,10 +274,7 @@ class SPDL(Loader):
     pipeline is built once, and repeats its source endlessly.
     """
 
-    name, module = "SPDL", "spdl.pipeline"
-
-    def workers(self, case: Case, workers: int) -> int:
-        return workers  # SPDL always uses threads
+    name, module, always_works = "SPDL", "spdl.pipeline", True
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:

@@ -19,8 +19,6 @@ from .harness import Figures, in_rounds
 from .loaders import Loader
 from .programs import Program
 
-__all__ = ["LIMITS", "UNMEASURED", "Result", "epochs", "measure"]
-
 UNMEASURED: Final = "not measured in this case"
 LIMITS: Final = ("bare loop", "plain copy")  # the bare loop uses one core, the plain copy uses a core for each worker
 

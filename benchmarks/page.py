@@ -9,8 +9,6 @@ from .measure import LIMITS, UNMEASURED, Result
 from .report import markdown, time_of
 from .usage import Usage
 
-__all__ = ["auto_table", "page", "section"]
-
 Times = Mapping[str, Sequence[Result]]
 
 _ORIGIN = "`python -m benchmarks --markdown` writes this page; do not edit it."

@@ -11,8 +11,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
-__all__ = ["Spent", "memory_of", "peak", "processes", "shared_memory"]
-
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 

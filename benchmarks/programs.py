@@ -16,8 +16,6 @@ from typing import Any, Final, TypeVar
 
 from .processes import processes
 
-__all__ = ["Program", "in_new_program", "together"]
-
 _END_S: Final = 10.0  # a program that has not ended after this time is killed
 
 T = TypeVar("T")

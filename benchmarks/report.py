@@ -13,8 +13,6 @@ import numpy as np
 
 import gluonloader
 
-__all__ = ["machine", "markdown", "size_of", "time_of"]
-
 
 def time_of(seconds: float) -> str:
     """Returns a time as text, in ns, us or ms."""

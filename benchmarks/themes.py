@@ -11,8 +11,6 @@ from typing import Final
 import matplotlib
 from matplotlib.figure import Figure
 
-__all__ = ["DARK", "DPI", "LIGHT", "Theme", "save"]
-
 DPI: Final = 72  # matplotlib measures SVG images in points; `save` makes them pixels, so both are the same number
 _SETTINGS: Final = {
     "svg.fonttype": "none",  # text stays text: small files, and a reader can search and copy it

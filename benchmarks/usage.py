@@ -17,8 +17,6 @@ from .processes import Spent, memory_of, peak, processes, shared_memory
 from .programs import in_new_program
 from .variants import LOADERS
 
-__all__ = ["Usage", "measure_usage", "usage_of"]
-
 _WARM_UP: Final = 2  # epochs that are not measured
 
 

@@ -13,8 +13,6 @@ from .decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SP
 from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, OneImport, Tensors, Torch
 from .measure import Result, measure
 
-__all__ = ["CHOICES", "LOADERS", "measure_choices"]
-
 
 class Auto(GluonLoader):
     """gluonloader with executor="auto". If the other loaders have no workers, it also chooses the number of workers."""
@@ -36,29 +34,20 @@ class Serial(GluonLoader):
 
 
 class Threads(GluonLoader):
-    name = "threads"
-
-    def workers(self, case: Case, workers: int) -> int:
-        return workers
+    name, always_works = "threads", True
 
     def _means(self, workers: int) -> dict[str, Any]:
         return {"num_workers": workers, "executor": "thread"}
 
 
 class Processes(GluonLoader):
-    name = "processes"
-
-    def workers(self, case: Case, workers: int) -> int:
-        return workers
+    name, always_works = "processes", True
 
 
 class TorchWorkers(Torch):
     """torch with workers, also in cases in which the other loaders have no workers."""
 
-    name = "torch workers"
-
-    def workers(self, case: Case, workers: int) -> int:
-        return workers
+    name, always_works = "torch workers", True
 
 
 class TorchTensors(Torch):
