@@ -16,7 +16,6 @@ from typing import Final
 
 from .against import compare
 from .cases import CASES, Case
-from .copying import PlainCopy
 from .harness import Table, Topic
 from .measure import Result, measure
 from .page import auto_table, page, section
@@ -36,8 +35,7 @@ def run(options: Namespace) -> Iterator[Table | str]:
     usage: dict[str, dict[str, Usage]] = {}
     auto: dict[str, list[Result]] = {}
     for case in cases:
-        loaders = (*LOADERS, PlainCopy()) if PlainCopy.name in case.contenders else LOADERS
-        times[case.name] = measure(case, loaders, options.workers, options.rounds)
+        times[case.name] = measure(case, LOADERS, options.workers, options.rounds)
         if options.usage:
             usage[case.name] = _usage(case, times[case.name], options.workers)
         yield section(case, times[case.name], usage.get(case.name, {}))

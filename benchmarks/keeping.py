@@ -24,6 +24,7 @@ import numpy as np
 
 import gluonloader.mxnet
 
+from .datasets import Recycled
 from .harness import Figures, Measure, Table, Topic
 from .processes import memory_of
 from .programs import in_new_program
@@ -43,26 +44,18 @@ KEPT: Final[dict[str, tuple[Callable[[Batch], Any], float]]] = {
 }
 
 
-class Samples:
-    """Samples of random bytes; with `tensors` they are tensors of torch."""
-
-    def __init__(self, length: int, tensors: bool) -> None:
-        rng = np.random.default_rng(0)
-        sample: dict[str, Any] = {
-            "image": rng.random(_IMAGE, np.float32),
-            "mask": rng.integers(0, 2, _MASK, np.uint8),
-            "label": np.int64(1),
-        }
-        if tensors:
-            torch = importlib.import_module("torch")
-            sample = {name: torch.as_tensor(value) for name, value in sample.items()}
-        self._length, self._sample = length, sample
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self._sample
+def samples(length: int, tensors: bool) -> Recycled:
+    """Returns a dataset of random bytes; with `tensors` the samples are tensors of torch."""
+    rng = np.random.default_rng(0)
+    sample: dict[str, Any] = {
+        "image": rng.random(_IMAGE, np.float32),
+        "mask": rng.integers(0, 2, _MASK, np.uint8),
+        "label": np.int64(1),
+    }
+    if tensors:
+        torch = importlib.import_module("torch")
+        sample = {name: torch.as_tensor(value) for name, value in sample.items()}
+    return Recycled([sample], length)
 
 
 @dataclass(frozen=True)
@@ -75,8 +68,8 @@ class Kind:
 
     def open(self, length: int) -> Iterable[Batch]:
         """Returns a loader of this many samples."""
-        samples = Samples(length, tensors=self.module != "gluonloader")
-        loader: Iterable[Batch] = importlib.import_module(self.module).DataLoader(samples, _ROWS, **self.arguments)
+        dataset = samples(length, tensors=self.module != "gluonloader")
+        loader: Iterable[Batch] = importlib.import_module(self.module).DataLoader(dataset, _ROWS, **self.arguments)
         return loader
 
 

@@ -7,7 +7,7 @@ benchmarks/RESULTS.md, so that no figure is changed by hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from .report import markdown
 
 Cells = Mapping[str, str]  # of a row of the results, by column
 Results = Mapping[str, Mapping[str, Cells]]  # the rows of each case, by loader
+Versions = Mapping[str, str]  # by package
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "speed.md")
@@ -86,75 +87,71 @@ def versions_of(page: str) -> dict[str, str]:
     return {name: number.removesuffix(".0") for name, number in re.findall(r"\b(\w+) (\d+(?:\.\d+)+)", page)}
 
 
-def overview(results: Results, versions: Mapping[str, str]) -> str:
+def overview(results: Results, versions: Versions) -> str:
     """The table of README.md."""
-    heading = ["Time per batch, 2 workers on 2 cores", "gluonloader", *_names(versions)]
-    rows = [
-        [what, *(_time(results, case, loader) for loader in ("gluonloader", *PEERS))] for case, what in OVERVIEW.items()
-    ]
-    return markdown(heading, rows)
+    columns = [("gluonloader", "gluonloader"), *_peers(versions)]
+    return _times("Time per batch, 2 workers on 2 cores", columns, OVERVIEW, results, of="")
 
 
-def cases(results: Results, versions: Mapping[str, str]) -> str:
-    """The table of all loaders, with the ratios in brackets."""
-    heading = ["Case", "gluonloader", '`executor="auto"`', *_names(versions)]
-    rows = [
-        [
-            f"*{case}*: {what}",
-            *(_time(results, case, loader) for loader in ("gluonloader", "auto")),
-            *(_with_ratio(results, case, loader) for loader in PEERS),
-        ]
-        for case, what in _CASES.items()
-    ]
-    return markdown(heading, rows)
+def cases(results: Results, versions: Versions) -> str:
+    """The table of all loaders, with the ratios of the others in brackets."""
+    columns = [("gluonloader", "gluonloader"), ('`executor="auto"`', "auto"), *_peers(versions)]
+    rows = {case: f"*{case}*: {what}" for case, what in _CASES.items()}
+    return _times("Case", columns, rows, results, of="torch MXNet Grain SPDL")
 
 
-def tensors(results: Results, versions: Mapping[str, str]) -> str:
+def tensors(results: Results, versions: Versions) -> str:
     """The table of samples that are tensors, with and without workers."""
-    shown = ("gluonloader.torch", "torch", "SPDL")
-    names = ["one changed import", f"torch {versions['torch']}", f"SPDL {versions['spdl']}"]
-    rows = [
-        [f"*{case}*: {what}, {workers}", _time(results, name, "gluonloader")]
-        + [_with_ratio(results, name, loader) for loader in shown]
+    columns = [("gluonloader", "gluonloader"), ("one changed import", "gluonloader.torch")]
+    columns += [(heading, loader) for heading, loader in _peers(versions) if loader in ("torch", "SPDL")]
+    rows = {
+        name: f"*{case}*: {what}, {workers}"
         for case, what in _TENSORS.items()
         for name, workers in ((f"tensor-{case}", "2 workers"), (f"tensor-{case}-serial", "no workers"))
-    ]
-    return markdown(["Samples that are tensors", "gluonloader", *names], rows)
+    }
+    return _times("Samples that are tensors", columns, rows, results, of="gluonloader.torch torch SPDL")
 
 
-def photos(results: Results, versions: Mapping[str, str]) -> str:
+def photos(results: Results, versions: Versions) -> str:
     """The table of JPEGs, in images per second."""
     rows = []
     for loader, what in _PHOTOS.items():
-        cells = [_images_per_s(results, case, loader) for case in _PHOTO_CASES]
+        cells = [_images_per_s(results[case].get(loader, {})) for case in _PHOTO_CASES]
         if set(cells) != {"-"}:
             rows.append([what, *cells])
     return markdown(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
 
 
-TABLES: Final[dict[str, Callable[[Results, Mapping[str, str]], str]]] = {
-    "overview": overview,
-    "cases": cases,
-    "tensors": tensors,
-    "photos": photos,
-}
+TABLES: Final = {"overview": overview, "cases": cases, "tensors": tensors, "photos": photos}
 
 
-def _names(versions: Mapping[str, str]) -> list[str]:
-    return [f"{name} {versions[package]}" for name, package in PEERS.items()]
+def _peers(versions: Versions) -> list[tuple[str, str]]:
+    return [(f"{name} {versions[package]}", name) for name, package in PEERS.items()]
 
 
-def _time(results: Results, case: str, loader: str) -> str:
-    return results[case].get(loader, {}).get("per batch") or "-"
+def _times(
+    title: str, columns: Sequence[tuple[str, str]], rows: Mapping[str, str], results: Results, *, of: str
+) -> str:
+    """Returns a table of times.
+
+    Args:
+        title: heading of the first column.
+        columns: heading and loader of the other columns.
+        rows: what is written for each case.
+        results: the results.
+        of: the loaders whose ratios are written in brackets.
+    """
+
+    def cell(case: str, loader: str) -> str:
+        cells = results[case].get(loader, {})
+        ratio = f" ({float(cells['ratio']):.1f})" if cells.get("ratio") and loader in of.split() else ""
+        return (cells.get("per batch") or "-") + ratio
+
+    heading = [title, *(heading for heading, _ in columns)]
+    return markdown(heading, [[what, *(cell(case, loader) for _, loader in columns)] for case, what in rows.items()])
 
 
-def _with_ratio(results: Results, case: str, loader: str) -> str:
-    ratio = results[case].get(loader, {}).get("ratio")
-    return f"{_time(results, case, loader)} ({float(ratio):.1f})" if ratio else _time(results, case, loader)
-
-
-def _images_per_s(results: Results, case: str, loader: str) -> str:
-    cells = results[case].get(loader, {})
+def _images_per_s(cells: Cells) -> str:
     if not cells.get("ratio"):
         return "-"
     return f"{_PHOTOS_IN_BATCH / seconds_of(cells['per batch']):,.0f} ({cells['ratio']})"

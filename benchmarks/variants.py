@@ -8,6 +8,7 @@ from typing import Any
 
 from .bare import BareLoop
 from .cases import CASES, Case
+from .copying import PlainCopy
 from .datasets import Columns
 from .decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
 from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, OneImport, Tensors, Torch
@@ -90,7 +91,7 @@ class GrainThreads(Grain):
 LOADERS: tuple[Loader, ...] = (
     GluonLoader(), Tensors(), NDArrays(), Auto(), Serial(), Threads(), OneImport(), Torch(), TorchWorkers(),
     TorchTensors(), TorchBatches(), Pipeline(), ScaledPipeline(), MXNet(), GluonVision(),
-    ImageRecordIter(), Grain(), GrainThreads(), SPDL(), SPDLDecoder(), BareLoop(),
+    ImageRecordIter(), Grain(), GrainThreads(), SPDL(), SPDLDecoder(), BareLoop(), PlainCopy(),
 )  # fmt: skip
 CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
 
