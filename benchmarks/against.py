@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import gluonloader
+
 from .cases import CASES, Case
 from .harness import Figures, Measure, Table
 from .loaders import GluonLoader, Loader, OneImport, Tensors
@@ -56,12 +58,7 @@ def _has(path: Path, loader: Loader) -> bool:
 
 
 def _in_turn(case: Case, loader: Loader, workers: int, path: Path, stack: ExitStack) -> Measure:
-    sys.path.insert(0, str(path))  # a new program gets this list, too
-    try:
-        other = stack.enter_context(_program(case, loader, workers))
-    finally:
-        sys.path.remove(str(path))
-    own = stack.enter_context(_program(case, loader, workers))
+    other, own = (stack.enter_context(_program(root, case, loader, workers)) for root in (path, _ROOT))
     for program in (other, own):
         program.answer()
 
@@ -72,10 +69,17 @@ def _in_turn(case: Case, loader: Loader, workers: int, path: Path, stack: ExitSt
     return measure
 
 
-def _program(case: Case, loader: Loader, workers: int) -> Program:
-    return Program(_turns, case.name, loader.name, workers, method="spawn", pauses=True)
+def _program(root: Path, case: Case, loader: Loader, workers: int) -> Program:
+    """Starts a program that imports the package in the folder `root`."""
+    sys.path.insert(0, str(root))  # a new program gets this list, too
+    try:
+        return Program(_turns, str(root), case.name, loader.name, workers, method="spawn", pauses=True)
+    finally:
+        sys.path.remove(str(root))
 
 
-def _turns(case: str, loader: str, workers: int) -> Iterator[Any]:
+def _turns(root: str, case: str, loader: str, workers: int) -> Iterator[Any]:
+    if not str(gluonloader.__file__).startswith(root):
+        raise ImportError(f"{gluonloader.__file__} was imported instead of the package in {root}")
     dataset = CASES[case].dataset()
     return epochs(CASES[case], _LOADERS[loader], dataset, _LOADERS[loader].workers(CASES[case], workers))
