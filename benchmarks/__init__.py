@@ -30,8 +30,7 @@ The comparison has several files:
     loaders     sets up each library: a class for each library
     variants    sets up the same libraries in other ways
     decoding    loaders that decode images with their own decoder
-    bare        the limit: a loop that only fills batches
-    copying     the limit: processes that only copy
+    limits      the limits of the hardware: loops that only fill batches
     measure     times the loaders of a case, in a separate program for each loader
     usage       processor time, page faults and memory of a loader, in a separate program
     against     compares with another commit

@@ -28,19 +28,6 @@ _BATCH: Final = 1024
 _GROUP: Final = 131_072  # number of rows in a row group
 
 
-class Plain:
-    """The simplest dataset of a table: it slices a row out of the table for each sample."""
-
-    def __init__(self, path: Path) -> None:
-        self._table = importlib.import_module("pyarrow.parquet").read_table(path)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._table.slice(index, 1).to_pylist()[0]
-
-
 class OneByOne:
     """Hides the method `__getitems__` of a dataset, so that samples are read one by one."""
 
@@ -59,14 +46,13 @@ def run(options: Namespace) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         _write(path, options.rows)
-        dataset, plain = ArrowDataset(path), Plain(path)
+        dataset = ArrowDataset(path)
         order = BlockShuffleSampler(dataset.row_groups, seed=0)
         few = list(islice(order, options.single_rows))
         for workers in (0, options.workers):
             rows = {
                 "bulk reads": partial(_rate, dataset, order, workers),
-                "ArrowDataset row by row": partial(_rate, OneByOne(dataset), few, workers),
-                "slices of a table": partial(_rate, plain, few[: len(few) // 10], workers),
+                "row by row": partial(_rate, OneByOne(dataset), few, workers),
             }
             title = f"{options.rows:,} rows in {size_of(path.stat().st_size)} of Parquet, {workers} workers"
             yield Table(title, rows, {"rows per s": "{:,.0f}".format}, base="bulk reads")

@@ -25,7 +25,7 @@ class Table:
     Attributes:
         title: the line above the table.
         rows: for each row, the function that measures it once; or a text that says why it cannot be measured. A round
-            in which a figure is missing does not count for it.
+            without figures does not count.
         columns: for each column, the function that makes a text of a figure.
         base: the row with which the others are compared: a last column shows their ratios to it in the same round. The
             ratios are those of the first column.
@@ -76,21 +76,19 @@ def text_of(table: Table, rounds: int) -> str:
     """Measures a table, and returns it in Markdown."""
     rows = {name: row for name, row in table.rows.items() if not isinstance(row, str)}
     found = in_rounds(rows, table.rounds or rounds, table.warm_up)
-    heading, lines = ["", *table.columns], []
-    if table.base:
-        heading.append(f"relative to {table.base}")
-    first = next(iter(table.columns))
+    heading = ["", *table.columns, *([f"relative to {table.base}"] if table.base else [])]
+    lines = []
     for name, figures in found.items():
-        cells = [
-            _cell([each[column] for each in figures if column in each], text) for column, text in table.columns.items()
-        ]
+        line = [name]
+        for column, text in table.columns.items():
+            line.append(_cell([each[column] for each in figures if each], text))
         if table.base:
-            pairs = zip(figures, found[table.base], strict=True)
-            ratios = [own[first] / its[first] for own, its in pairs if first in own]
-            cells.append(_cell(ratios, "{:.2f}".format))
-        lines.append([name, *cells])
-    notes = [f"- {name}: {row}" for name, row in table.rows.items() if isinstance(row, str)]
-    return "\n\n".join([table.title, markdown(heading, lines), *(["\n".join(notes)] if notes else [])])
+            first = next(iter(table.columns))
+            pairs = zip(figures, found.get(table.base, []), strict=False)
+            line.append(_cell([own[first] / its[first] for own, its in pairs if own and its], "{:.2f}".format))
+        lines.append(line)
+    notes = "\n".join(f"- {name}: {row}" for name, row in table.rows.items() if isinstance(row, str))
+    return "\n\n".join(part for part in (table.title, markdown(heading, lines), notes) if part)
 
 
 def _cell(figures: Sequence[float], text: Callable[[float], str]) -> str:

@@ -6,11 +6,10 @@ import importlib
 from dataclasses import replace
 from typing import Any
 
-from .bare import BareLoop
 from .cases import CASES, Case
-from .copying import PlainCopy
 from .datasets import Columns
 from .decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
+from .limits import BareLoop, PlainCopy
 from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, OneImport, Tensors, Torch
 from .measure import Result, measure
 

@@ -15,14 +15,15 @@ from conftest import load_mxnet, run_program
 
 import benchmarks.__main__ as command
 from benchmarks import balance, comparison, scale, usage
-from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
 from benchmarks.decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
-from benchmarks.harness import text_of
+from benchmarks.harness import Table, in_rounds, text_of
+from benchmarks.limits import BareLoop
 from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import auto_table, page, section
 from benchmarks.processes import memory_of
+from benchmarks.programs import Program, in_new_program
 from benchmarks.report import time_of
 from benchmarks.tables import RESULTS
 from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
@@ -224,6 +225,63 @@ def test_a_comparison_with_another_commit_has_a_row_for_each_loader():
     _, loader, _, _, ratio, _ = row.split("|")
     assert loader.strip() == "gluonloader"
     assert float(ratio.split()[0]) > 0
+
+
+def test_rows_are_measured_in_turn_and_the_first_rounds_do_not_count():
+    order = []
+
+    def row(name):
+        return lambda: order.append(name) or {"turn": len(order)}
+
+    found = in_rounds({name: row(name) for name in "ab"}, 2, warm_up=1)
+    assert "".join(order) == "abbaab"
+    assert found == {"a": [{"turn": 4}, {"turn": 5}], "b": [{"turn": 3}, {"turn": 6}]}
+
+
+def test_a_table_shows_medians_with_the_least_and_the_most_and_what_is_missing():
+    fast, slow = iter([1.0, 2.0, 4.0]), iter([2.0, 8.0, 4.0])
+    rows = {
+        "fast": lambda: {"time": next(fast), "size": 7},
+        "slow": lambda: {"time": next(slow), "size": 9},
+        "late": lambda: {},
+        "other": "not installed",
+    }
+    table = Table("What", rows, {"time": "{:.0f} s".format, "size": "{} B".format}, base="fast")
+    assert text_of(table, 3).splitlines() == [
+        "What",
+        "",
+        "|  | time | size | relative to fast |",
+        "| --- | ---: | ---: | ---: |",
+        "| fast | 2 s (1 s to 4 s) | 7 B | 1.00 |",
+        "| slow | 4 s (2 s to 8 s) | 9 B | 2.00 (1.00 to 4.00) |",
+        "| late | - | - | - |",
+        "",
+        "- other: not installed",
+    ]
+
+
+def counting(path):
+    try:
+        yield from range(3)
+    finally:
+        path.write_text("closed")
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_a_program_does_a_step_each_time_and_closes_its_generator(tmp_path, pauses):
+    with Program(counting, tmp_path / "file", pauses=pauses) as program:
+        assert program.answer() == 0
+        assert program.step() == 1
+        assert not (tmp_path / "file").exists()
+    assert (tmp_path / "file").read_text() == "closed"
+
+
+@pytest.mark.spawn
+def test_a_new_program_returns_a_result_and_one_that_fails_is_an_error(capfd):
+    assert in_new_program(divmod, 7, 2) == (3, 1)
+    with pytest.raises(RuntimeError, match="a program has ended"):
+        in_new_program(divmod, 7, 0)
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 def rows_of(printed):
