@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from .cases import CASES
 from .report import markdown
 
 Cells = Mapping[str, str]  # of a row of the results, by column
@@ -28,25 +29,8 @@ OVERVIEW: Final = {
     "big": "128 images of 3 x 224 x 224 float32",
     "jpeg": "32 JPEGs, decoded and augmented",
 }
-_CASES: Final = {
-    "tiny": "1 x 16 float32",
-    "small": "32 x (16 float32, label)",
-    "mnist": "256 x (28 x 28 x 1 float32, label)",
-    "big": "128 x 3 x 224 x 224 float32",
-    "ragged": "64 x 5 to 200 int32, padded by a user's function",
-    "dict32": "16 x a dict of 32 arrays",
-    "tokens": "64 windows of 1024 int32 from a file, shuffled",
-    "inproc": "*mnist* without workers",
-    "columns": "256 rows of two arrays in memory, shuffled, no workers",
-}
-_TENSORS: Final = {
-    "pairs": "32 x (16 float32, label)",
-    "digits": "256 x (784 float32, label)",
-    "dicts": "32 x a dict of two of 16 float32",
-    "windows": "64 x 1024 int64",
-    "ragged": "64 x 5 to 200 int32, padded by a user's function",
-    "images": "32 x 3 x 224 x 224 float32",
-}
+_CASES: Final = ("tiny", "small", "mnist", "big", "ragged", "dict32", "tokens", "inproc", "columns")
+_TENSORS: Final = ("pairs", "digits", "dicts", "windows", "ragged", "images")
 _PHOTOS: Final = {
     "gluonloader": "gluonloader, a dataset that uses OpenCV, processes",
     "auto": 'gluonloader, the same dataset, `executor="auto"` (threads)',
@@ -63,7 +47,6 @@ _PHOTOS: Final = {
     "SPDL decoder": "SPDL with its own decoder (FFmpeg), threads",
 }
 _PHOTO_CASES: Final = {"jpeg": "500 x 375", "jpeg-large": "2000 x 1333"}
-_PHOTOS_IN_BATCH: Final = 32
 
 
 def read_results(page: str) -> dict[str, dict[str, Cells]]:
@@ -96,27 +79,26 @@ def overview(results: Results, versions: Versions) -> str:
 def cases(results: Results, versions: Versions) -> str:
     """The table of all loaders, with the ratios of the others in brackets."""
     columns = [("gluonloader", "gluonloader"), ('`executor="auto"`', "auto"), *_peers(versions)]
-    rows = {case: f"*{case}*: {what}" for case, what in _CASES.items()}
-    return _times("Case", columns, rows, results, of="torch MXNet Grain SPDL")
+    return _times("Case", columns, _named(_CASES), results, of="torch MXNet Grain SPDL")
 
 
 def tensors(results: Results, versions: Versions) -> str:
     """The table of samples that are tensors, with and without workers."""
     columns = [("gluonloader", "gluonloader"), ("one changed import", "gluonloader.torch")]
     columns += [(heading, loader) for heading, loader in _peers(versions) if loader in ("torch", "SPDL")]
-    rows = {
-        name: f"*{case}*: {what}, {workers}"
-        for case, what in _TENSORS.items()
-        for name, workers in ((f"tensor-{case}", "2 workers"), (f"tensor-{case}-serial", "no workers"))
-    }
+    rows = _named([f"tensor-{case}{suffix}" for case in _TENSORS for suffix in ("", "-serial")])
     return _times("Samples that are tensors", columns, rows, results, of="gluonloader.torch torch SPDL")
+
+
+def _named(names: Sequence[str]) -> dict[str, str]:
+    return {name: f"*{name}*: {CASES[name].what}" for name in names}
 
 
 def photos(results: Results, versions: Versions) -> str:
     """The table of JPEGs, in images per second."""
     rows = []
     for loader, what in _PHOTOS.items():
-        cells = [_images_per_s(results[case].get(loader, {})) for case in _PHOTO_CASES]
+        cells = [_images_per_s(case, results[case].get(loader, {})) for case in _PHOTO_CASES]
         if set(cells) != {"-"}:
             rows.append([what, *cells])
     return markdown(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
@@ -151,10 +133,10 @@ def _times(
     return markdown(heading, [[what, *(cell(case, loader) for _, loader in columns)] for case, what in rows.items()])
 
 
-def _images_per_s(cells: Cells) -> str:
+def _images_per_s(case: str, cells: Cells) -> str:
     if not cells.get("ratio"):
         return "-"
-    return f"{_PHOTOS_IN_BATCH / seconds_of(cells['per batch']):,.0f} ({cells['ratio']})"
+    return f"{CASES[case].batch_size / seconds_of(cells['per batch']):,.0f} ({cells['ratio']})"
 
 
 def updated(text: str, page_of_results: str) -> str:
