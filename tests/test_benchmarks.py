@@ -395,4 +395,4 @@ def test_the_benchmark_of_programs_that_share_a_loader(capsys):
     command.main(["serving", "--batches", "4", "--rounds", "1"])
     rows = rows_of(capsys.readouterr().out)
     assert ["1 program, own loader", "1.00"] == [rows[0][0], rows[0][-1]]
-    assert 'attached, each="one"' in [row[0] for row in rows]
+    assert "attached" in [row[0] for row in rows]
