@@ -367,12 +367,14 @@ def test_a_rank_that_is_stopped_does_not_stop_the_others():
 
 
 class ExitsAtFirst(Numbered):
-    def __init__(self, folder, size=80):
+    """Some samples end their worker, each of them once."""
+
+    def __init__(self, folder, size=80, every=8):
         super().__init__(size)
-        self.folder = folder
+        self.folder, self.every = folder, every
 
     def __getitem__(self, index):
-        if index % 8 == 3 and first_time(self.folder / str(index)):
+        if index % self.every == 3 and first_time(self.folder / str(index)):
             os._exit(3)
         return super().__getitem__(index)
 
@@ -403,13 +405,13 @@ def first_columns(batches):
 @pytest.mark.kill
 def test_messages_to_a_rank_that_is_stopped_wait_until_it_reads_them(tmp_path):
     """Each worker that has ended, and the next one, are two messages: more than the queue of the rank takes."""
-    name, dataset = new_name(), ExitsAtFirst(tmp_path, 800)
+    name, dataset = new_name(), ExitsAtFirst(tmp_path, 1600, every=40)  # each fifth batch of rank 1
     stopped, other = (Rank(rank, stopped_while_workers_end, 2, name, dataset) for rank in range(2))
     try:
-        assert other.answer() == first_columns(loader_of(1, 2, None, Numbered(800)))
+        assert other.answer() == first_columns(loader_of(1, 2, None, Numbered(1600)))
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
-    assert stopped.answer() == first_columns(loader_of(0, 2, None, Numbered(800)))
+    assert stopped.answer() == first_columns(loader_of(0, 2, None, Numbered(1600)))
 
 
 def read_beside_an_immortal_worker(rank, number, name, dataset):
