@@ -246,14 +246,16 @@ class Connection:
     def is_open(self) -> bool:
         """Whether the server still runs, as far as it has said; reads what has arrived."""
         with suppress(LoaderClosed):
-            while self._read():
-                pass
+            self._read_all()
         return self.ending is None
+
+    def _read_all(self) -> None:  # see NOTE [loops and try] in interrupts.py
+        while self._read():
+            pass
 
     def _find_ending(self) -> None:
         """Reads what the server has said before it ended; raises LoaderClosed."""
-        while self._read():
-            pass
+        self._read_all()
         self._lost()
 
     def _lost(self, why: str = "it sent no message, so it was probably killed") -> None:
