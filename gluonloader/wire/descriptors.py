@@ -16,7 +16,7 @@ _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 @dataclass(slots=True, eq=False)
-class Received:
+class Incoming:
     """What `receive` has read."""
 
     data: bytes  # b"" if the connection has ended
@@ -30,12 +30,12 @@ def rights(descriptors: Iterable[int]) -> list[tuple[int, int, array[int]]]:
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if numbers else []
 
 
-def receive(connection: socket.socket, nbytes: int, most: int) -> Received:
+def receive(connection: socket.socket, nbytes: int, most: int) -> Incoming:
     """Reads a message of at most `nbytes` bytes with at most `most` descriptors; raises OSError as `recvmsg`."""
     data, ancillary, flags, _ = connection.recvmsg(nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC)
     if not ancillary and not flags & socket.MSG_CTRUNC:
-        return Received(data)
+        return Incoming(data)
     numbers = array("i")
     for _, _, some in ancillary:
         numbers.frombytes(some[: len(some) - len(some) % numbers.itemsize])
-    return Received(data, list(numbers), bool(flags & socket.MSG_CTRUNC))
+    return Incoming(data, list(numbers), bool(flags & socket.MSG_CTRUNC))

@@ -50,14 +50,14 @@ MUTATIONS = [
     Mutation(
         "a descriptor that is lost is not noticed",
         "wire/descriptors.py",
-        "    return Received(data, list(numbers), bool(flags & socket.MSG_CTRUNC))\n",
-        "    return Received(data, list(numbers), False)\n",
+        "    return Incoming(data, list(numbers), bool(flags & socket.MSG_CTRUNC))\n",
+        "    return Incoming(data, list(numbers), False)\n",
     ),
     Mutation(
         "the second of two descriptors is dropped",
         "wire/descriptors.py",
-        "    return Received(data, list(numbers), bool",
-        "    return Received(data, list(numbers)[:1], bool",
+        "    return Incoming(data, list(numbers), bool",
+        "    return Incoming(data, list(numbers)[:1], bool",
     ),
     Mutation(
         "a worker keeps all slabs",

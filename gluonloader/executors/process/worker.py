@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,11 +96,11 @@ def _most_slabs() -> int:
     The limit for this is raised as far as the system allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    raised = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < raised:
-        soft = raised
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    files = _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    files, most = (_MOST_FILES if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    if files < (wanted := min(most, _MOST_FILES)):
+        with suppress(ValueError, OSError):  # macOS refuses what its limit allows, and a sandbox may refuse all
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            files = wanted
     return max(_LEAST_SLABS, files // 2 // DESCRIPTORS)
 
 
