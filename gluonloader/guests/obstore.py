@@ -1,0 +1,96 @@
+"""obstore: which URLs it reads, its clients, and what its errors mean.
+
+obstore does not survive a fork: if a process has sent a request, a request of a forked child waits for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, Literal
+
+from ..errors import import_extra
+
+Failure = Literal["missing", "changed", "throttled", "refused", "other"]
+
+_STORES: Final = {
+    "s3": "S3Store",
+    "gs": "GCSStore",
+    "az": "AzureStore",
+    "abfs": "AzureStore",
+    "http": "HTTPStore",
+    "https": "HTTPStore",
+}
+SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_")  # the environment variables that obstore reads
+
+
+def knows(url: str) -> bool:
+    """Whether obstore knows the protocol of a URL."""
+    return url.partition("://")[0] in _STORES
+
+
+def reads(url: str) -> bool:
+    """Whether obstore is installed, and is the library that reads a URL."""
+    if not knows(url) or find_spec("obstore") is None:
+        return False
+    return not (url.startswith("s3:") and _has_credentials_in_file() and find_spec("s3fs") is not None)
+
+
+def _has_credentials_in_file() -> bool:
+    """Whether the credentials for S3 are in a file, which s3fs reads, but obstore does not."""
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    return "AWS_ACCESS_KEY_ID" not in os.environ and os.path.exists(os.path.expanduser(file))
+
+
+def check_installed(url: str) -> None:
+    """Raises a MissingExtraError if obstore knows the protocol of a URL, but is not installed."""
+    if knows(url):
+        import_extra("obstore", "stores", "obstore")
+
+
+def store_of(url: str, silence_s: float = 10.0) -> tuple[Any, str]:
+    """The store of obstore that reads a URL, and the key of the object in it.
+
+    A process makes one store for each bucket, and another one if the environment variables of the stores change. It
+    repeats no request that has failed.
+
+    Args:
+        url: s3://, gs://, az://, abfs://, http:// or https://.
+        silence_s: a request fails if no byte arrives for so many seconds.
+
+    Raises:
+        MissingExtraError: obstore is not installed.
+    """
+    scheme, _, rest = url.partition("://")
+    place, _, key = rest.partition("/")
+    settings = frozenset((name, value) for name, value in os.environ.items() if name.startswith(SETTINGS))
+    return _store(scheme, place, settings, silence_s, os.getpid()), key
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an error of obstore means."""
+    exceptions = import_extra("obstore.exceptions", "stores", "obstore")
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    if isinstance(error, exceptions.PreconditionError):
+        return "changed"
+    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+        return "refused"
+    if isinstance(error, exceptions.GenericError) and any(f"code: {code}" in str(error) for code in (429, 503)):
+        return "throttled"
+    return "other"
+
+
+@cache
+def _store(scheme: str, place: str, settings: frozenset[tuple[str, str]], silence_s: float, process: int) -> Any:
+    stores = import_extra("obstore.store", "stores", "obstore")
+    options: dict[str, Any] = {
+        "connect_timeout": timedelta(seconds=5),
+        "read_timeout": timedelta(seconds=silence_s),
+        "timeout": timedelta(hours=1),  # of a whole request; the default of 30 s would stop large files
+        "allow_http": scheme == "http" or any(value.startswith("http://") for _, value in settings),
+    }
+    retry = {"max_retries": 0}
+    return getattr(stores, _STORES[scheme]).from_url(f"{scheme}://{place}", client_options=options, retry_config=retry)

@@ -1,0 +1,146 @@
+"""What comes next, over the end of the epoch; caches are told of it, so that blocks are there when they are needed.
+
+batch sampler --copies--> tasks_ahead --> Ahead --blocks of the next batches--> the fetcher of each cache
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
+from typing import Any, Final
+
+import numpy as np
+
+from ..declared import needed_blocks
+from ..indices import as_list, is_int_array
+from ..position import indices as position
+from ..position.progress import Start
+from ..stores.cache import Needed, NodeCache, tell
+from ..stores.folder import space_of
+from ..stores.objects import Block, Remote
+from ..units import size
+from ..work.task import Task
+from .plan import IndexPlan
+
+_MORE: Final = 8  # blocks that are fetched ahead, besides twice as many as the batches in flight need
+_FEWEST_BATCHES: Final = 8  # that are looked at together
+_MOST_STEPS: Final = 64
+
+_Place = tuple[Remote, Block]
+
+
+def tasks_ahead(copies: Sequence[Any], state: Any, seed: int) -> Iterator[list[Task | None]]:
+    """Yields the next task of each of these batch samplers, again and again, until two epochs have none.
+
+    Args:
+        copies: of the batch sampler, one for each rank; they are changed.
+        state: of the loader, where the tasks start.
+    """
+    epoch: int = state["epoch"]
+    starts = [position.load(batches, state) for batches in copies]
+    while True:
+        plans = [IndexPlan(batches, epoch, seed, start) for batches, start in zip(copies, starts, strict=True)]
+        any_tasks = False
+        for tasks in zip_longest(*map(_tasks, plans)):
+            any_tasks = True
+            yield list(tasks)
+        if not any_tasks and epoch > state["epoch"]:
+            return
+        for plan in plans:
+            plan.carry_over()
+        epoch, starts = epoch + 1, [Start()] * len(copies)
+
+
+def _tasks(plan: IndexPlan) -> Iterator[Task]:
+    while True:
+        try:
+            yield plan.next()
+        except StopIteration:
+            return
+
+
+class Ahead:
+    """The blocks that the next batches of an epoch need, as its caches are told of them.
+
+    Args:
+        tasks: of these batches, the next one first.
+        in_flight: how many of them are made at a time.
+
+    Raises:
+        ValueError: they need more blocks than a cache has room for.
+    """
+
+    def __init__(self, tasks: Iterator[Task], dataset: Any, in_flight: int) -> None:
+        self._tasks, self._dataset = tasks, dataset
+        self._step = max(in_flight, _FEWEST_BATCHES)  # batches that are looked at together
+        self._delivered = 0  # batches of the first step
+        self._steps: deque[list[Needed]] = deque()
+        self._counts: dict[NodeCache, Counter[_Place]] = {}  # in how many steps a block is needed
+        self._told: dict[NodeCache, list[_Place]] = {}
+        self._look()
+        first = {cache: len(counts) for cache, counts in self._counts.items()}
+        self._look()  # batches in flight may belong to two steps
+        self._most = {
+            cache: _window(cache, first.get(cache, 0), len(counts), self._step)
+            for cache, counts in self._counts.items()
+        }
+        self._fill()
+
+    def move(self) -> None:
+        """A batch was delivered."""
+        self._delivered += 1
+        if self._delivered == self._step:
+            self._delivered = 0
+            self._drop()
+            self._fill()
+
+    def _fill(self) -> None:
+        while len(self._steps) < _MOST_STEPS and self._has_room and self._look():
+            pass
+        for cache, counts in self._counts.items():
+            blocks = list(counts)
+            if blocks != self._told.get(cache):
+                self._told[cache] = blocks
+                tell(cache, blocks)
+
+    @property
+    def _has_room(self) -> bool:
+        return any(len(counts) < self._most.get(cache, 0) for cache, counts in self._counts.items())
+
+    def _look(self) -> bool:
+        """Looks at the next batches; returns whether there are any."""
+        indices: list[Any] = [task.indices for task in islice(self._tasks, self._step)]
+        if not indices:
+            return False
+        arrays = all(map(is_int_array, indices))
+        keys: Any = np.concatenate(indices) if arrays else [key for some in indices for key in as_list(some)]
+        self._steps.append(needed_blocks(self._dataset, keys))
+        for needed in self._steps[-1]:
+            counts = self._counts.setdefault(needed.cache, Counter())
+            counts.update((needed.remote, block) for block in needed.blocks)
+        return True
+
+    def _drop(self) -> None:
+        for needed in self._steps.popleft() if self._steps else ():
+            counts = self._counts[needed.cache]
+            for block in needed.blocks:
+                place = needed.remote, block
+                counts[place] -= 1
+                if not counts[place]:
+                    del counts[place]
+
+
+def _window(cache: NodeCache, first: int, both: int, batches: int) -> int:
+    """How many blocks of a cache are for the next batches.
+
+    Args:
+        first, both: how many blocks the first step needs, of so many `batches`, and the first two steps.
+    """
+    room, block = cache.options.room, cache.options.block
+    if first >= room:
+        what = f"the next {batches} batches need {first} blocks of {size(block)}, and it has room for {room}"
+        least = size(2 * first * space_of(block))
+        right = f"pass at least {least} as limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
+        raise ValueError(f"cache={cache!r}: {what}; {right}")
+    return min(max(2 * first + _MORE, both + 1), max(room // 2, min(both + 1, room)))

@@ -1,0 +1,470 @@
+"""The fetcher: the only process of a machine that talks to a store for a folder, and writes and removes its files.
+
+    loader --Soon--> fetcher --requests--> store
+    worker --Want--> fetcher <--blocks---- store
+    worker <--Ready- fetcher --writes, checks, removes--> files --mapped--> worker
+
+A client starts it if there is none; it ends with its last client. It is started by exec, so it inherits no memory, and
+a library that does not survive a fork can run in it.
+
+NOTE [one fetcher]: a fetcher holds the lock of the folder, and only then takes the name of its socket. The kernel frees
+both when the process has ended, in whatever way. So several clients may start fetchers at the same time: all but one of
+these end at once.
+
+NOTE [room]: room for a block is counted before it is requested, so the files, with those that are being written, never
+occupy more than the limit. Blocks that nobody needs go first. If there are none left, a block makes room for one that
+is needed sooner: a client waits for it, or at least wants it now. So a client that wants many blocks, or is stopped,
+occupies the room of only one block, which `Ready` has announced. The client that has waited longest comes first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..units import size
+from ..wire.clients import Client, Clients
+from ..wire.descriptors import receive
+from ..wire.ends import close_end, open_pair, ring
+from ..wire.greeting import MESSAGE_BYTES, Refused, Welcome, encode
+from ..wire.names import listen
+from .contents import Contents
+from .folder import LINGER_S, LOCK, Folder, space_of
+from .messages import (
+    AskCounts,
+    CacheHello,
+    Counts,
+    Find,
+    Found,
+    Ready,
+    Soon,
+    Trouble,
+    Unavailable,
+    Want,
+    environment_hashes,
+    from_client,
+)
+from .objects import Block, Remote
+from .requests import End, Requests, is_disk_full, is_final
+from .source import Fault, Source
+
+_QUEUE: Final = 256  # clients that may wait to be accepted
+_FEWEST_BLOCKS: Final = 2  # with which a fetcher can go on, if the disk is full
+_TROUBLE_S: Final = 1.0  # how often clients are told of trouble
+_LOOK_S: Final = 0.1  # how often to look for room for a client that waits; nobody says when a block was closed
+
+_AWAITED, _WANTED, _SOON, _RECENT = range(4)  # how soon a block is needed; see NOTE [room]
+_RECENT_SHARE: Final = 0.5  # of the limit, for blocks that were wanted lately
+
+
+@dataclass(eq=False, slots=True)
+class Program(Client):
+    """A process that uses the cache.
+
+    Attributes:
+        wants: the blocks that it needs now, in order; they stay until it has said that it needs others, or none.
+        answered: `Ready` was sent for the first of these.
+        soon: the blocks that it will need next, in order.
+        asked: when it has said what it wants.
+        told: when `Trouble` was sent last.
+    """
+
+    wants: dict[Block, None] = field(default_factory=dict)
+    answered: bool = False
+    soon: dict[Block, None] = field(default_factory=dict)
+    asked: float = 0.0
+    told: float = 0.0
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.wants) and not self.answered
+
+
+class Fetcher(Clients[Program]):
+    """Serves the clients of one folder.
+
+    Args:
+        facts: of the client that has started it; see `CacheHello`.
+        patience_s: a request fails if no byte arrives for so many seconds; it is made again after as many at most.
+    """
+
+    def __init__(self, path: str, listener: socket.socket, facts: dict[str, Any], patience_s: float) -> None:
+        self._facts, self._environment = facts, environment_hashes()
+        self._block_bytes: int = facts["block"]
+        super().__init__(listener, select.poll(), Welcome(os.getpid()), CacheHello)
+        self._woken, self._waker = open_pair()
+        self._woken.setblocking(False)
+        self.poll.register(self._woken, select.POLLIN)
+        self._source, self._remotes = Source(patience_s), dict[str, Remote]()
+        self._folder, self._contents = Folder(path), Contents(facts["limit"])
+        self._contents.add_all({left.block: left.space for left in self._folder.take_over()})
+        self._blocks = Requests[Block](self._receive, self._folder.write, self._wake, facts["requests"], patience_s)
+        self._checks = Requests[Block](self._check, self._nothing, self._wake, 2, patience_s)
+        self._finds = Requests[str](self._find, self._nothing, self._wake, facts["requests"], patience_s)
+        self._recent: dict[Block, None] = {}  # blocks that were wanted, the last one comes last
+        self._found: dict[str, Found] = {}
+        self._asked: dict[str, list[Program]] = {}  # who waits for the version of an object
+        self._failed: dict[Block, Unavailable] = {}
+        self._met: set[Block] = set()  # blocks that were counted as a hit or a miss, while they are needed
+        self._hits = self._misses = self._removed = self._damaged = 0
+        self._waited_s = 0.0
+        self._alone_since: float | None = time.monotonic()
+        self._make_room(0, _SOON, {})  # the limit may have been larger
+
+    def run(self) -> None:
+        """Serves until no client is left."""
+        while not self._is_alone():
+            self._work()
+            waits = [self.send_pending(), self._blocks.wait_s(), self._finds.wait_s(), self._look_s(), self._alone_s()]
+            wait_s = min([seconds for seconds in waits if seconds is not None], default=None)
+            for descriptor, _ in self.poll.poll(None if wait_s is None else 1000 * wait_s + 1):
+                if descriptor == self._woken.fileno():
+                    self._empty_woken()
+                else:
+                    self.handle(descriptor)
+
+    def close(self) -> None:
+        self.door.close()
+        for connection in self.connections:
+            close_end(connection)
+
+    def _empty_woken(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(4096)
+
+    def _is_alone(self) -> bool:
+        """Whether no client is left, and none has come for some time."""
+        if self.clients:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = time.monotonic()
+        seconds = self._alone_s()
+        return seconds is not None and seconds <= 0
+
+    def _alone_s(self) -> float | None:
+        return None if self._alone_since is None else self._alone_since + LINGER_S - time.monotonic()
+
+    def _look_s(self) -> float | None:
+        return _LOOK_S if any(client.waits for client in self.clients.values()) else None
+
+    def _wake(self) -> None:
+        ring(self._waker)
+
+    # -- clients -------------------------------------------------------------------------------------------------------
+
+    def admit(self, connection: socket.socket, pid: int, hello: CacheHello) -> Program | Refused:
+        refused = self._refusal(hello)
+        if refused is None:
+            return Program(connection, pid)
+        if not self.clients:  # this fetcher only lingers; the process starts another one as it likes it
+            self._alone_since = -math.inf
+            raise ValueError("this fetcher has ended")
+        return refused
+
+    def _refusal(self, hello: CacheHello) -> Refused | None:
+        if not hello.facts:  # it only looks
+            return None
+        for name, ours in self._facts.items():
+            if hello.facts.get(name) != ours:
+                here, there = f"{name}={hello.facts.get(name)!r} here", f"{name}={ours!r} in another program"
+                what = f"{here}, but {there} (pid {self._others}) that uses this cache"
+                return Refused(f"{what}; pass the same, or use another folder")
+        theirs, known = hello.environment, self._environment
+        if changed := sorted(name for name in {**theirs, **known} if theirs.get(name) != known.get(name)):
+            what = f"another program (pid {self._others}) uses this cache with another value of {changed[0]}"
+            return Refused(f"{what}; set the same in both, or use another folder")
+        return None
+
+    @property
+    def _others(self) -> str:
+        return ", ".join(sorted({str(client.pid) for client in self.clients.values()}))
+
+    def joined(self, client: Program) -> None:
+        pass
+
+    def hear(self, client: Program) -> None:
+        try:
+            data = receive(client.connection, MESSAGE_BYTES).data
+            if data:
+                self._obey(client, from_client(data))
+                return
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):  # it is gone, or no process of this library
+            pass
+        self.forget(client)
+        close_end(client.connection)
+
+    def forget(self, client: Program) -> None:
+        super().forget(client)
+        others = {url: [other for other in asked if other is not client] for url, asked in self._asked.items()}
+        self._asked = {url: asked for url, asked in others.items() if asked}
+        self._finds.forget_others(self._asked)
+        client.wants.clear()
+        client.soon.clear()
+
+    def send(self, client: Program, what: Any) -> None:
+        client.connection.send(encode(what))
+
+    def _obey(self, client: Program, message: Any) -> None:
+        if isinstance(message, Find):
+            self._asked.setdefault(message.url, []).append(client)
+        elif isinstance(message, Want):
+            remote = self._know(message.url, message.size, message.etag)
+            for block in client.wants:
+                self._recent.pop(block, None)
+                self._recent[block] = None
+            client.wants = dict.fromkeys(Block(remote.key, start, stop) for start, stop in message.spans)
+            client.answered, client.asked = False, time.monotonic()
+            client.told = client.asked
+            self._waited_s += message.waited_s
+        elif isinstance(message, Soon):
+            keys = [self._know(*about).key for about in message.objects]
+            client.soon = dict.fromkeys(Block(keys[place], start, stop) for place, start, stop in message.blocks)
+        elif isinstance(message, AskCounts):
+            client.pending.append(Counts(self._counts()))
+
+    def _know(self, url: str, nbytes: int, etag: str) -> Remote:
+        remote = Remote(url, nbytes, etag)
+        if remote.key not in self._remotes:
+            self._remotes[remote.key] = remote
+            self._contents.know(remote.key)
+        return self._remotes[remote.key]
+
+    def _counts(self) -> dict[str, Any]:
+        requests = self._blocks.made + self._finds.made
+        return {
+            "hits": self._hits,
+            "misses": self._misses,
+            "requests": requests,
+            "repeated": self._blocks.repeated,
+            "failed": self._blocks.failed + self._finds.failed,
+            "fetched": self._blocks.fetched,
+            "removed": self._removed,
+            "damaged": self._damaged,
+            "waited_s": self._waited_s,
+            "nbytes": self._contents.used,
+            "limit": self._contents.limit,
+            "blocks": len(self._contents),
+            "pid": os.getpid(),
+        }
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Takes what has arrived, answers, and starts what is needed next."""
+        for found in self._finds.ended():
+            self._answer_find(found)
+        for checked in self._checks.ended():
+            self._take_checked(checked)
+        for received in self._blocks.ended():
+            self._take(received)
+        for url in list(self._asked):
+            if self._finds.free and self._finds.may_start(url):
+                self._finds.start(url)
+        needed = self._needed()
+        self._met &= needed.keys()
+        self._failed = {block: failed for block, failed in self._failed.items() if block in needed}
+        self._blocks.forget_others(needed)
+        has_room = True
+        for block, when in needed.items():
+            if when != _RECENT and (has_room or when == _AWAITED):
+                has_room = self._provide(block, when, needed)
+        self._blocks.repeat_slow()
+        self._answer_wants()
+
+    def _needed(self) -> dict[Block, int]:
+        """All blocks that clients need, and how soon; first come those that are needed first."""
+        clients = sorted(self.clients.values(), key=lambda client: client.asked)
+        needed = {next(iter(client.wants)): _AWAITED for client in clients if client.wants}
+        for block in _in_turn([iter(client.wants) for client in clients if client.wants]):
+            needed.setdefault(block, _WANTED)
+        for block in _in_turn([iter(client.soon) for client in clients if client.soon]):
+            needed.setdefault(block, _SOON)
+        if not any(
+            client.soon for client in clients
+        ):  # nobody knows what comes next, so probably what was wanted lately
+            needed.update(dict.fromkeys((block for block in self._lately() if block not in needed), _RECENT))
+        return needed
+
+    def _lately(self) -> list[Block]:
+        """The blocks that were wanted lately and are still there, the last one first; forgets the others."""
+        left = _RECENT_SHARE * self._contents.limit
+        kept = []
+        for block in reversed(self._recent):
+            left -= space_of(block.stop - block.start)
+            if left >= 0 and block in self._contents:
+                kept.append(block)
+        self._recent = dict.fromkeys(reversed(kept))
+        return kept
+
+    def _provide(self, block: Block, when: int, needed: dict[Block, int]) -> bool:
+        """Makes a block available, if that is possible now; returns False if there is no room for it."""
+        if block in self._failed or block in self._blocks.running or block in self._checks.running:
+            return True
+        if block in self._contents:
+            self._meet(block, hit=True)
+            if self._folder.is_unchecked(block) and self._checks.free:
+                self._checks.start(block)
+        elif self._blocks.free and self._blocks.may_start(block):
+            space = space_of(block.stop - block.start)
+            if not self._make_room(space, when, needed):
+                return False
+            self._contents.add(block, space)
+            self._meet(block, hit=False)
+            self._blocks.start(block)
+        return True
+
+    def _meet(self, block: Block, hit: bool) -> None:
+        if block not in self._met:
+            self._met.add(block)
+            self._hits += hit
+            self._misses += not hit
+
+    def _make_room(self, space: int, when: int, needed: dict[Block, int]) -> bool:
+        """See NOTE [room]."""
+        while not self._contents.has_room(space):
+            if not any(map(self._remove, self._contents.unneeded(needed))):
+                break
+        while not self._contents.has_room(space):
+            later = [block for block, other in needed.items() if other > when and block in self._contents]
+            if not any(map(self._remove, reversed(later))):
+                break
+        return self._contents.has_room(space)
+
+    def _remove(self, block: Block) -> bool:
+        """Removes a block from the folder, unless it is read just now."""
+        if block in self._blocks.running or block in self._checks.running or not self._folder.remove(block):
+            return False
+        self._contents.remove(block)
+        self._removed += 1
+        return True
+
+    def _receive(self, block: Block) -> bytes:
+        return self._source.read(self._remotes[block.key], block.start, block.stop)
+
+    def _check(self, block: Block) -> bytes:
+        if not self._folder.check(block):
+            raise ValueError("it is damaged")
+        return b""
+
+    def _nothing(self, what: object, data: bytes) -> None:
+        pass
+
+    def _take_checked(self, end: End[Block]) -> None:
+        if end.error is not None:
+            self._contents.remove(end.request.what)
+            self._checks.forget(end.request.what)
+            self._damaged += 1
+
+    def _take(self, end: End[Block]) -> None:
+        block, error = end.request.what, end.error
+        if error is None:
+            return
+        self._contents.remove(block)
+        if is_disk_full(error):
+            self._shrink(block)
+        elif isinstance(error, Fault) and is_final(error):
+            self._blocks.forget(block)
+            self._failed[block] = Unavailable(self._remotes[block.key].url, error.kind, str(error))
+
+    def _shrink(self, block: Block) -> None:
+        """The disk has less room than the limit, so the cache lives with what it has."""
+        least = _FEWEST_BLOCKS * space_of(self._block_bytes)
+        self._contents.limit = max(least, min(self._contents.limit, self._contents.used))
+        text = f"the disk of {self._folder.path} is full, so the cache uses only {size(self._contents.limit)} of it"
+        self._blocks.trouble[block] = f"{text}; free some of the disk"
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _find(self, url: str) -> bytes:
+        remote = self._source.find(url)
+        self._found[url] = Found(url, remote.size, remote.etag)
+        return b""
+
+    def _answer_find(self, end: End[str]) -> None:
+        url, error = end.request.what, end.error
+        if error is not None and not is_final(error):
+            for client in self._asked.get(url, ()):
+                client.pending.append(Trouble(str(error)))
+            return
+        assert error is None or isinstance(error, Fault)
+        answer = self._found.pop(url) if error is None else Unavailable(url, error.kind, str(error))
+        for client in self._asked.pop(url, ()):
+            client.pending.append(answer)
+        self._finds.forget(url)
+
+    def _answer_wants(self) -> None:
+        now = time.monotonic()
+        for client in self.clients.values():
+            if not client.waits or client.pending:
+                continue
+            block = next(iter(client.wants))  # it reads them in this order
+            if (failed := self._failed.get(block)) is not None:
+                client.pending.append(failed)
+                client.wants, client.answered = {}, True
+            elif self._is_there(block) and not self._folder.contains(block):  # somebody else has removed it
+                self._contents.remove(block)
+            elif self._is_there(block):
+                client.pending.append(Ready())
+                client.answered = True
+            elif now - client.told > _TROUBLE_S:
+                client.told = now
+                client.pending.append(Trouble(self._blocks.trouble.get(block, self._state_of(block))))
+
+    def _is_there(self, block: Block) -> bool:
+        is_coming = block in self._blocks.running or block in self._checks.running or self._folder.is_unchecked(block)
+        return block in self._contents and not is_coming
+
+    def _state_of(self, block: Block) -> str:
+        if block in self._blocks.running:
+            return "no answer yet"
+        if block in self._checks.running or block in self._contents:
+            return "the file is being checked"
+        if self._blocks.free:
+            return f"there is no room: other processes use all {size(self._contents.limit)}; pass a larger limit"
+        return f"{len(self._blocks.running)} other requests are running"
+
+
+def _in_turn(iterators: list[Iterator[Block]]) -> Iterator[Block]:
+    """The first item of each, then the second item of each, and so on."""
+    while iterators:
+        for iterator in list(iterators):
+            try:
+                yield next(iterator)
+            except StopIteration:
+                iterators.remove(iterator)
+
+
+def main() -> None:
+    """Runs a fetcher; its arguments, as JSON, are those of `start` in client.py."""
+    given = json.loads(sys.argv[1])
+    with suppress(OSError):
+        os.setsid()  # so that Ctrl-C in a terminal does not reach it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the program may be content with fewer
+    path: str = given["folder"]
+    os.chdir(path)
+    lock = open(os.path.join(path, LOCK), "ab")  # noqa: SIM115 - held until the process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # see NOTE [one fetcher]
+    if (listener := listen(given["address"], _QUEUE)) is None:
+        return
+    fetcher = Fetcher(path, listener, given["facts"], given["patience_s"])
+    fetcher.run()
+    fetcher.close()

@@ -1,0 +1,133 @@
+"""What the fetcher of a cache and its clients send each other after the greeting.
+
+    client --Find-------> fetcher    which version of an object is there?
+    client --Want-------> fetcher    these blocks are needed now
+    client --Soon-------> fetcher    these blocks are needed next, in this order
+    client --AskCounts--> fetcher    what has the cache done so far?
+    client <--Found, Ready, Trouble, Unavailable, Counts-- fetcher
+
+All are JSON. Each message stands for itself, so a client that was interrupted may ignore answers to older questions.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal, get_args
+
+from ..guests.obstore import SETTINGS
+from ..wire.greeting import Hello, decode
+
+FaultKind = Literal["missing", "changed", "refused", "throttled", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHello(Hello):
+    """A process wants to use the cache.
+
+    Attributes:
+        facts: the arguments of the cache, which all clients must have in common.
+        environment: hashes of the variables that the client of the store reads.
+    """
+
+    facts: dict[str, Any]
+    environment: dict[str, str]
+
+
+def environment_hashes() -> dict[str, str]:
+    """A hash of each variable that says how to reach a store; the values themselves, such as keys, are not sent."""
+    found = {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)}
+    return {name: blake2b(f"{name}={value}".encode(), digest_size=8).hexdigest() for name, value in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Which version of an object is there now?"""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to `Find`."""
+
+    url: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The client needs these blocks of an object now; those that it wanted before, it has or needs no more.
+
+    Attributes:
+        spans: (start, stop) of each block.
+        waited_s: how long the client has waited for blocks since it said so last.
+    """
+
+    url: str
+    size: int
+    etag: str
+    spans: list[list[int]]
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Soon:
+    """The blocks that the batches of a loader need next.
+
+    Attributes:
+        objects: (url, size, etag) of each object.
+        blocks: (place in `objects`, start, stop), in the order in which they are needed first.
+    """
+
+    objects: list[list[Any]]
+    blocks: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class AskCounts:
+    """What has the cache done so far?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The first block that the client wants is in the folder now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that the client wants cannot be had now; the fetcher goes on trying."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Something that the client wants cannot be had at all."""
+
+    url: str
+    kind: FaultKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the fetcher has done; see `CacheStats`."""
+
+    counts: dict[str, Any] = field(default_factory=dict)
+
+
+FromClient = Find | Want | Soon | AskCounts
+FromFetcher = Found | Ready | Trouble | Unavailable | Counts
+
+
+def from_client(data: bytes) -> Any:
+    """The message of a client; raises ValueError for anything else."""
+    return decode(data, *get_args(FromClient))
+
+
+def from_fetcher(data: bytes) -> Any:
+    """The message of a fetcher; raises ValueError for anything else."""
+    return decode(data, *get_args(FromFetcher))

@@ -1,0 +1,174 @@
+"""Where objects come from: obstore for the protocols that it knows, fsspec for all others."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, Final
+
+from ..errors import StoreError, import_extra
+from ..guests import obstore
+from ..locks import Lock
+from .messages import FaultKind
+from .objects import Remote
+
+_METADATA: Final = "169.254.169.254"  # the service that gives machines of a cloud their credentials
+_MISSING: Final = "there is no such object, or no such bucket"
+
+
+class Fault(Exception):
+    """A store has not answered as it should."""
+
+    def __init__(self, kind: FaultKind, text: str) -> None:
+        super().__init__(text)
+        self.kind: FaultKind = kind
+
+
+def changed(remote: Remote, etag: str) -> Fault:
+    what = f"the object was changed: it had the ETag {remote.etag or 'none'}, and has {etag or 'none'} now"
+    return Fault("changed", f"{what}; make the dataset again, and do not change objects while a loader reads them")
+
+
+def check_readable(url: str) -> None:
+    """Raises an error if no library is installed that reads such URLs.
+
+    Raises:
+        MissingExtraError: neither obstore nor fsspec is installed.
+        StoreError: fsspec does not know the protocol, or lacks the package for it.
+    """
+    if obstore.reads(url):
+        return
+    if find_spec("fsspec") is None:
+        obstore.check_installed(url)
+    fsspec: Any = import_extra("fsspec", "fsspec")
+    try:
+        fsspec.get_filesystem_class(url.partition("://")[0])
+    except (ImportError, ValueError) as error:
+        cure = (
+            "install it, or obstore, which needs Python 3.11"
+            if obstore.knows(url)
+            else "install it, or correct the URL"
+        )
+        raise StoreError(f"{url}: {error}; {cure}") from error
+
+
+class Source:
+    """Reads objects, from any thread.
+
+    Args:
+        silence_s: a request of obstore fails if no byte arrives for so many seconds.
+    """
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._files = _Files()
+
+    def find(self, url: str) -> Remote:
+        """The version of an object that is there now; raises Fault."""
+        try:
+            return _find(url, self._silence_s) if obstore.reads(url) else self._files.find(url)
+        except (ImportError, ValueError) as error:  # a library is missing, or nobody knows the protocol
+            raise Fault("refused", str(error)) from error
+
+    def read(self, remote: Remote, start: int, stop: int) -> bytes:
+        """These bytes of a version of an object; raises Fault."""
+        if start == stop:  # there is no request for no bytes
+            return b""
+        if obstore.reads(remote.url):
+            data = _read(remote, start, stop, self._silence_s)
+        else:
+            data = self._files.read(remote, start, stop)
+        if len(data) != stop - start:
+            what = f"the answer for bytes {start} to {stop - 1} has {len(data)} bytes instead of {stop - start}"
+            raise Fault("other", what)
+        return data
+
+
+def _find(url: str, silence_s: float) -> Remote:
+    store, key = obstore.store_of(url, silence_s)
+    try:
+        about = import_extra("obstore", "stores").head(store, key)
+    except Exception as error:
+        raise _fault(error) from error
+    return Remote(url, about["size"], _etag(about))
+
+
+def _read(remote: Remote, start: int, stop: int, silence_s: float) -> bytes:
+    store, key = obstore.store_of(remote.url, silence_s)
+    options: dict[str, Any] = {"range": (start, stop)}
+    if remote.etag.startswith('"'):
+        options["if_match"] = remote.etag
+    try:
+        answer = import_extra("obstore", "stores").get(store, key, options=options)
+        about = answer.meta
+        if (etag := _etag(about)) != remote.etag or about["size"] != remote.size:
+            raise changed(remote, etag)
+        return bytes(answer.bytes())
+    except Fault:
+        raise
+    except Exception as error:
+        fault = _fault(error)
+        if fault.kind == "changed":
+            fault = changed(remote, _find(remote.url, silence_s).etag)
+        raise fault from error
+
+
+def _etag(about: Any) -> str:
+    """The ETag; without one, the time of the last change."""
+    return about["e_tag"] or f"{about['last_modified']}"
+
+
+def _fault(error: Exception) -> Fault:
+    kind, text = obstore.failure_of(error), f"{type(error).__name__}: {error}".partition("\n")[0]
+    if kind == "missing":
+        text = _MISSING
+    elif kind == "refused":
+        text += "; set the variables of its client, such as AWS_ACCESS_KEY_ID, before the program starts"
+    elif _METADATA in text:
+        text += "; there are no credentials: set AWS_ACCESS_KEY_ID, or AWS_SKIP_SIGNATURE=true for a public bucket"
+    return Fault(kind, text)
+
+
+class _Files:
+    """Files of filesystems of fsspec; those that are asynchronous are used by all threads."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, Any] = {}
+        self._lock = Lock()
+
+    def find(self, url: str) -> Remote:
+        filesystem, path = self._of(url)
+        try:
+            filesystem.invalidate_cache()
+            about = filesystem.info(path)
+        except FileNotFoundError as error:
+            raise Fault("missing", _MISSING) from error
+        except PermissionError as error:
+            raise Fault("refused", f"{error}") from error
+        except Exception as error:
+            raise Fault("other", f"{type(error).__name__}: {error}") from error
+        version = next((about[name] for name in ("ETag", "etag", "LastModified", "mtime") if about.get(name)), "")
+        return Remote(url, about["size"], str(version))
+
+    def read(self, remote: Remote, start: int, stop: int) -> bytes:
+        filesystem, path = self._of(remote.url)
+        try:
+            data: bytes = filesystem.cat_file(path, start=start, end=stop)
+        except Exception as error:
+            self.find(remote.url)  # it says so if it is missing
+            raise Fault("other", f"{type(error).__name__}: {error}") from error
+        now = self.find(remote.url)
+        if now != remote:
+            raise changed(remote, now.etag)
+        return data
+
+    def _of(self, url: str) -> tuple[Any, str]:
+        fsspec: Any = import_extra("fsspec", "fsspec")
+        kind = fsspec.get_filesystem_class(url.partition("://")[0])
+        options, path = kind._get_kwargs_from_urls(url), kind._strip_protocol(url)
+        if not kind.async_impl:
+            return kind(**options), path
+        with self._lock:
+            key = repr((kind, options))
+            if key not in self._shared:
+                self._shared[key] = kind(**options)
+        return self._shared[key], path

@@ -1,0 +1,55 @@
+"""The cache over an independent implementation of S3: the server of moto."""
+
+import numpy as np
+import pytest
+
+from gluonloader import BlockShuffleSampler, DataLoader, NodeCache
+from gluonloader.errors import StoreError
+from gluonloader.records import IndexedRecordIO, RecordFileDataset
+
+pytest.importorskip("obstore")
+server = pytest.importorskip("moto.server")
+obstore_store = pytest.importorskip("obstore.store")
+
+
+@pytest.fixture
+def bucket(monkeypatch, tmp_path):
+    """A store of obstore for a bucket of moto's server, which the environment names."""
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    running.start()
+    host, port = running.get_host_and_port()
+    settings = {
+        "AWS_ENDPOINT": f"http://{host}:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    import boto3
+
+    boto3.client("s3", endpoint_url=settings["AWS_ENDPOINT"]).create_bucket(Bucket="train")
+    yield boto3.client("s3", endpoint_url=settings["AWS_ENDPOINT"])
+    running.stop()
+
+
+def test_batches_are_those_of_the_local_file_and_a_changed_object_is_noticed(bucket, tmp_path):
+    path = str(tmp_path / "a.rec")
+    with IndexedRecordIO(path, "w") as file:
+        for number in range(400):
+            file.write_idx(number, np.full(500, number % 251, np.uint8).tobytes())
+    for ending in ("rec", "idx"):
+        bucket.upload_file(f"{path[:-3]}{ending}", "train", f"a.{ending}")
+    cache = NodeCache(tmp_path / "cache", "140 kB", block="5 kB")
+    data = RecordFileDataset("s3://train/a.rec", cache=cache)
+
+    def batches(dataset):
+        with DataLoader(dataset, 16, sampler=BlockShuffleSampler(data.blocks, 3, seed=1), num_workers=2) as loader:
+            return [batch for _ in range(2) for batch in loader]
+
+    assert batches(data) == batches(RecordFileDataset(path))
+    assert 0 < cache.stats().nbytes <= 140 * 1024
+    bucket.put_object(Bucket="train", Key="a.rec", Body=bytes(len(data) * 500))
+    with pytest.raises(StoreError, match="was changed"):
+        [data[number] for number in range(400)]

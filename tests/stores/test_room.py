@@ -1,0 +1,93 @@
+"""How the fetcher makes room: see NOTE [room] in gluonloader/stores/fetcher.py."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from conftest import eventually
+from stores.store_server import store_server
+
+from gluonloader import NodeCache
+from gluonloader.stores.cache import tell
+from gluonloader.stores.folder import path_of, space_of
+
+pytest.importorskip("obstore")
+
+ROOM, BLOCKS, SIZE = 16, 40, 4096
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "numbers").write_bytes(np.repeat(np.arange(BLOCKS, dtype=np.uint8), SIZE).tobytes())
+    with store_server(tmp_path) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield NodeCache(tmp_path / "cache", ROOM * space_of(SIZE), block=SIZE)
+
+
+def numbers(file):
+    """The numbers of the blocks that are in the folder."""
+    needed = file.needed(np.arange(BLOCKS) * SIZE, np.arange(1, BLOCKS + 1) * SIZE)
+    return [number for number, block in enumerate(needed.blocks) if os.path.exists(path_of(file.cache.folder, block))]
+
+
+def tell_of(file, first, last):
+    places = np.arange(first, last) * SIZE
+    tell(file.cache, [(file.remote, block) for block in file.needed(places, places + SIZE).blocks])
+
+
+def test_no_more_blocks_are_fetched_ahead_than_there_is_room_for(cache):
+    file = cache.open("s3://bucket/numbers")
+    tell_of(file, 0, 30)
+    assert eventually(lambda: numbers(file) == list(range(ROOM)))
+    stats = cache.stats()
+    assert (stats.blocks, stats.misses, stats.removed) == (ROOM, ROOM, 0)
+    assert stats.nbytes == stats.limit
+
+    assert file.read(35 * SIZE, 35 * SIZE + 3) == bytes([35] * 3)
+    # It had the room of the block that is needed last, until it was read.
+    assert eventually(lambda: numbers(file) == list(range(ROOM)))
+    stats = cache.stats()
+    assert (stats.blocks, stats.removed, stats.requests) == (ROOM, 2, ROOM + 3)  # and one for the version
+
+
+def test_blocks_that_are_not_needed_any_more_make_room(cache):
+    file = cache.open("s3://bucket/numbers")
+    tell_of(file, 0, ROOM)
+    assert eventually(lambda: numbers(file) == list(range(ROOM)))
+    tell_of(file, 8, 8 + ROOM)
+    assert eventually(lambda: numbers(file) == list(range(8, 8 + ROOM)))
+    assert cache.stats().nbytes <= cache.options.limit
+
+
+def test_a_read_of_more_blocks_than_there_is_room_for_succeeds(cache):
+    file = cache.open("s3://bucket/numbers")
+    data = file.read(0, len(file))
+    assert [data[number * SIZE] for number in range(BLOCKS)] == list(range(BLOCKS))
+    assert len(data) == BLOCKS * SIZE
+    stats = cache.stats()
+    assert (stats.blocks, stats.misses) == (ROOM, BLOCKS)
+    assert stats.fetched == len(file)
+
+
+def test_reads_that_together_need_more_blocks_than_there_is_room_for_do_not_wait_for_each_other(cache):
+    file = cache.open("s3://bucket/numbers")
+
+    def read(first):
+        numbers = (np.arange(BLOCKS) + first) % BLOCKS if first % 2 else np.arange(BLOCKS)[::-1]
+        pieces = file.read_many(numbers * SIZE, numbers * SIZE + 1)
+        return [piece[0] for piece in pieces] == numbers.tolist()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(12)))
+    assert cache.stats().nbytes <= cache.options.limit
+
+
+def test_blocks_that_a_read_has_needed_are_not_kept_for_it(cache):
+    file = cache.open("s3://bucket/numbers")
+    file.read_many(np.arange(3) * SIZE, np.arange(1, 4) * SIZE)
+    tell_of(file, 20, 20 + ROOM)
+    others = set(range(20, 20 + ROOM))
+    assert eventually(lambda: set(numbers(file)) == others)
