@@ -12,8 +12,32 @@ project = "gluonloader"
 author = "the gluonloader authors"
 version = release = gluonloader.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "sphinx_llm.txt"]
-exclude_patterns = ["_build"]
+extensions = [
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_design"),
+    "sphinx_llm.txt",
+]
+exclude_patterns = ["_build", "templates"]
+templates_path = ["templates"]  # of the pages in docs/api, which autosummary writes
+# Which members of a class its page shows, if any. Other public methods are for the library itself.
+_ALL = """
+    ArrowDataset BatchSampler BlockShuffleSampler Bridge CenterCrop DataLoader Dataset FileDataset FixedBucketSampler
+    H5Dataset ImageDataset ImageFolderDataset ImageListDataset IndexedRecordIO IterableDataset LoaderIterator PackedRow
+    PackingStats RandomCrop RandomResizedCrop RandomSampler Ranks RecordFileDataset ServedLoader Server ShardedSampler
+    SortedBucketSampler SplitSampler SubsetSampler TokenBatchStats Tuning WeightedSampler ZarrDataset
+"""
+_SOME = {
+    "MixtureSampler": "weights, schedule, drawn, set_epoch",
+    "PackRows": "__call__",
+    "PackedStream": "shard, set_epoch",
+    "PackingSampler": "count, stats, set_epoch",
+    "RepeatedBatches": "__iter__, __len__",
+    "ServedIterator": "__next__",
+    "TokenBatchSampler": "count, stats, set_epoch",
+    "TokenDataset": "write, windows",
+    "Trace": "stop",
+    "WorkerInfo": "rng",
+}
+autosummary_context = {"shown": {**dict.fromkeys(_ALL.split(), ""), **_SOME}}
 html_theme = "furo"
 html_title = f"gluonloader {version}"
 html_static_path = ["static"]
@@ -29,8 +53,8 @@ autodoc_type_aliases = {"DTypeLike": "DTypeLike"}
 maximum_signature_line_length = 100
 myst_heading_anchors = 3
 llms_txt_description = (
-    "gluonloader is a data loader for Python with the interface of MXNet's gluon.data. It needs only NumPy, runs scripts "
-    "for torch and Gluon unchanged, resumes exactly, and loses no batch if a worker dies."
+    "gluonloader is a data loader for programs that train with torch, JAX, MXNet or NumPy. It runs training scripts "
+    "unchanged, loses no batch if a worker dies, and resumes at the exact batch of a checkpoint."
 )
 llms_txt_full_build = True
 llms_txt_suppress_unknown_node_warnings = True  # the grids of the landing page
@@ -39,7 +63,7 @@ myst_enable_extensions = ["colon_fence"]  # ::: for the grids and cards of sphin
 
 def link_pages(app, what, name, obj, options, lines):
     """Makes links of the pages that docstrings name: `docs/workers.md`."""
-    lines[:] = [re.sub(r"`docs/([\w-]+)\.md`", r":doc:`\1`", line) for line in lines]
+    lines[:] = [re.sub(r"`docs/([\w-]+)\.md`", r":doc:`/\1`", line) for line in lines]
 
 
 def name_aliases(app, what, name, obj, options, signature, returns):

@@ -1,4 +1,4 @@
-"""Draws the way of a batch for docs/explanation.md: `python docs/pictures/batch.py`.
+"""Draws the way of a batch for docs/design.md: `python docs/pictures/batch.py`.
 
 Needs matplotlib: pip install "gluonloader[plot]".
 """
