@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_indexed
 from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, read
+from ..declared import needed_blocks
 from ..describe import call, describe, short_repr
-from ..errors import TokenError
 from ..segments import PackedRow, Segments
+from .documents import Fields, document_of, segments_of
 
 
 class PackedDataset(Dataset):
@@ -24,7 +26,11 @@ class PackedDataset(Dataset):
     Args:
         documents: a dataset whose samples are the tokens of documents, ints of shape (N,), such as a `TokenDataset`, or
             a `ConcatDataset` of several.
-        field: the name or number of the field with the tokens, if a sample is a dict or a tuple.
+        field: the name or number of the field with the tokens, if a sample is a dict or a tuple. The other fields of a
+            dict that are arrays or lists of numbers belong to its tokens, e.g. `labels`; `PackRows` packs them, too.
+
+    Attributes:
+        documents: the dataset of documents.
 
     >>> rows = PackedDataset([[5, 3, 8], [1, 7]])
     >>> rows[PackedRow(documents=(1, 0), starts=(0, 0), stops=(2, 3), size=8)].tokens
@@ -32,7 +38,8 @@ class PackedDataset(Dataset):
     """
 
     def __init__(self, documents: Any, field: Any = None) -> None:
-        self._documents, self._field = documents, field
+        check_indexed("documents", documents)
+        self.documents, self._field = documents, field
 
     def __len__(self) -> int:
         what = "a PackedDataset has no length, because the sampler decides its rows"
@@ -48,31 +55,30 @@ class PackedDataset(Dataset):
             if not isinstance(row, PackedRow):
                 what = f"a PackedDataset has rows, not samples with the index {row!r:.80}"
                 raise TypeError(f"{what}; pass sampler=PackingSampler(lengths, size) to the loader")
-        documents = iter(self._tokens_of([document for row in indices for document in row.documents]))
-        samples = []
+        numbers = [document for row in indices for document in row.documents]
+        samples: Sequence[Any] = read(self.documents, numbers)
+        tokens: list[NDArray[Any]] = samples if type(samples) is list else list(samples)
+        fields: list[Fields] = []
+        if self._field is not None or any(type(sample) is not np.ndarray for sample in tokens):
+            documents = [
+                document_of(sample, self._field, number) for sample, number in zip(samples, numbers, strict=True)
+            ]
+            tokens, fields = [document.tokens for document in documents], [document.fields for document in documents]
+        found, end = [], 0
         for row in indices:
-            places = zip(row.documents, row.starts, row.stops, strict=True)
-            samples.append(Segments(row, [_segment(*place, next(documents)) for place in places]))
-        return samples
+            start, end = end, end + len(row.documents)
+            found.append(segments_of(row, tokens[start:end], fields[start:end]))
+        return found
 
-    def _tokens_of(self, documents: list[int]) -> list[NDArray[Any]]:
-        samples = read(self._documents, documents)
-        if self._field is not None:
-            samples = [sample[self._field] for sample in samples]
-        return [sample if type(sample) is np.ndarray else np.asarray(sample) for sample in samples]
+    def needed_blocks(self, rows: Any) -> list[Any]:
+        """The blocks of caches in which the documents of rows lie; see `gluonloader.declared`."""
+        documents = [document for row in rows if isinstance(row, PackedRow) for document in row.documents]
+        return needed_blocks(self.documents, np.array(documents, np.intp))
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (self._documents,)
+        return (self.documents,)
 
     @short_repr
     def __repr__(self) -> str:
-        return call(self, describe(self._documents))
-
-
-def _segment(document: int, start: int, stop: int, tokens: NDArray[Any]) -> NDArray[Any]:
-    """The tokens of a document in a row, and the next one, if there is one."""
-    if tokens.ndim != 1 or len(tokens) < stop:
-        what = f"document {document} has shape {tokens.shape}, but the sampler expects at least {stop} tokens"
-        raise TokenError(f"{what}; pass the lengths of this dataset to the PackingSampler")
-    return tokens[start : stop + 1]
+        return call(self, describe(self.documents))

@@ -13,12 +13,11 @@ from __future__ import annotations
 import copy
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..checks import check_indexed, check_shard
 from ..dataset.iterable import (
@@ -33,23 +32,26 @@ from ..dataset.iterable import (
 )
 from ..dataset.opening import NewestIterators, Opened
 from ..describe import arguments, call, describe, short_repr
-from ..errors import TokenError, bad_argument, bad_state
+from ..errors import bad_argument, bad_state
 from ..sampler.base import check_orders_documents, unseeded
 from ..segments import PackedRow, Segments
 from ..state import check_same, field, int_field, list_field
+from .documents import Document, document_of, segments_of
 from .ordered_stream import Indexed, OrderedSamples, OrderedStream
-from .packed_dataset import PackedDataset
 from .packing import LongDocuments, PackingMethod, PackingSampler, document_too_long
 from .windowed import WindowedSampler
 
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A document, or the rest of one that was cut: `tokens[0]` is its token `start`."""
+    """A document, or the rest of one that was cut: its first token is token `start` of the document."""
 
     number: int
     start: int
-    tokens: NDArray[Any]
+    content: Document
+
+    def __len__(self) -> int:
+        return len(self.content.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +73,11 @@ class _Packing:
 
     def document(self, number: int, sample: Any) -> _Document:
         """The document of a sample, which is checked."""
-        try:
-            tokens = np.asarray(sample if self.field is None else sample[self.field])
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            what = f"document {number} is a {type(sample).__name__} without an array of tokens"
-            raise TokenError(f"{what} in field={self.field!r}") from error
-        if tokens.shape == (0,):
-            tokens = tokens.astype(np.int64)  # an empty list becomes an array of floats
-        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            what = f"document {number} is an array of shape {tokens.shape} and dtype {tokens.dtype}"
-            raise TokenError(f"{what}, but a PackedStream packs arrays of ints of shape (N,); check `field`")
+        document = document_of(sample, self.field, number)
+        tokens = document.tokens
         if self.long == "error" and len(tokens) > self.size:
             raise document_too_long(number, len(tokens), self.size)
-        return _Document(number, 0, tokens)
+        return _Document(number, 0, document)
 
     def as_fields(self) -> dict[str, Any]:
         """The arguments that the rows depend on, for a state."""
@@ -109,7 +103,8 @@ class PackedStream(IterableDataset[Segments]):
         long: what to do with documents of more than `size` tokens: 'split', 'truncate', 'drop' or 'error', see
             `PackingSampler`.
         align: each document starts at a multiple of this many tokens; it divides `size`.
-        field: the name or number of the field with the tokens, if a sample is a dict or a tuple.
+        field: the name or number of the field with the tokens, if a sample is a dict or a tuple. The other fields of a
+            dict that are arrays or lists of numbers belong to its tokens, e.g. `labels`; `PackRows` packs them, too.
 
     If the lengths of the documents are known, use a `PackingSampler`: its rows do not depend on shards.
 
@@ -265,7 +260,7 @@ class _Rows(Iterator[Segments]):
                 raise
         else:
             window.append(document)
-            self._lengths.append(len(document.tokens))
+            self._lengths.append(len(document))
 
     def _transformed(self, sample: Any) -> Any:
         try:
@@ -283,20 +278,26 @@ class _Rows(Iterator[Segments]):
                 "continue in this window; documents must have the same tokens each time they are read"
             )
         documents = self._carried + window
-        rows = self._packing.plan([len(document.tokens) for document in documents])
+        rows = self._packing.plan([len(document) for document in documents])
         self._carried = []
         if self._packing.method == "split" and not self._ended and rows and sum(rows[-1].lengths) < self._packing.size:
             last = rows.pop()
             places = zip(last.documents, last.starts, strict=True)
             self._carried = [_rest(documents[place], start) for place, start in places]
-        samples = PackedDataset([document.tokens for document in documents]).__getitems__(rows)
-        self._rows = [Segments(_named(sample.row, documents), sample.tokens) for sample in samples]
+        self._rows = [_sample_of(row, documents) for row in rows]
         self._window, self._used = None, 0 if resumed is None else resumed.rows
 
 
 def _rest(document: _Document, start: int) -> _Document:
     """The document from one of its tokens on."""
-    return _Document(document.number, document.start + start, document.tokens[start:])
+    return _Document(document.number, document.start + start, document.content.from_token(start))
+
+
+def _sample_of(row: PackedRow, documents: list[_Document]) -> Segments:
+    """The sample of a row of a window."""
+    parts = [documents[place].content for place in row.documents]
+    sample = segments_of(row, [part.tokens for part in parts], [part.fields for part in parts])
+    return replace(sample, row=_named(row, documents))
 
 
 def _named(row: PackedRow, documents: list[_Document]) -> PackedRow:
@@ -304,7 +305,7 @@ def _named(row: PackedRow, documents: list[_Document]) -> PackedRow:
     parts = [documents[place] for place in row.documents]
     starts = [part.start + start for part, start in zip(parts, row.starts, strict=True)]
     stops = [part.start + stop for part, stop in zip(parts, row.stops, strict=True)]
-    return PackedRow(tuple(part.number for part in parts), tuple(starts), tuple(stops), row.size, row.align)
+    return PackedRow(tuple(part.number for part in parts), tuple(starts), tuple(stops), row.size, row.align, row.cut)
 
 
 class _ResumableRows(_Rows):
@@ -317,7 +318,7 @@ class _ResumableRows(_Rows):
             # Before its first sample, a dataset of Hugging Face may have the state of an earlier iteration.
             has_state = self._read or isinstance(self._opened.samples, OrderedSamples)
             source = self._opened.state() if has_state else None
-            carried = [[part.number, part.start, part.tokens] for part in self._carried]
+            carried = [[part.number, part.start, part.content.tokens, part.content.fields] for part in self._carried]
             self._start = {"documents": self._read, "source": source, "carried": carried}
         super()._begin_window()
 
@@ -351,10 +352,13 @@ class _ResumableRows(_Rows):
 
 
 def _loaded_document(saved: Any) -> _Document:
-    right = "must be the number of a document, a place in it, and its tokens"
-    if not isinstance(saved, (list, tuple)) or len(saved) != 3:
+    right = "must be the number of a document, a place in it, its tokens, and its other fields"
+    if not isinstance(saved, (list, tuple)) or len(saved) != 4:
         raise bad_state("carried", saved, right)
-    number, start, tokens = saved
+    number, start, tokens, fields = saved
     if not isinstance(tokens, np.ndarray) or tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         raise bad_state("carried", saved, right)
-    return _Document(number, int_field({"carried": start}, "carried"), tokens)
+    values = fields.values() if isinstance(fields, dict) else [None]
+    if not all(isinstance(array, np.ndarray) and array.shape[:1] == tokens.shape for array in values):
+        raise bad_state("carried", saved, right)
+    return _Document(number, int_field({"carried": start}, "carried"), Document(tokens, fields))

@@ -15,19 +15,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..checks import check_int
+from ..dataset.base import ConcatDataset, Subset
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import batch_seed
 from ..sampler.passes import Integers, Order
 from ..segments import PackedRow
+from .tokens import TokenDataset
 from .windowed import PlannedWindow, Sums, WindowedSampler, Windows
 
 PackingMethod = Literal["best_fit", "in_order", "split"]
 LongDocuments = Literal["split", "truncate", "drop", "error"]
 
 _METHODS: Final = ("best_fit", "in_order", "split")
+_OF_DOCUMENTS: Final = (list, tuple, np.ndarray, TokenDataset, ConcatDataset, Subset)  # they have no rows
 _LONG: Final = ("split", "truncate", "drop", "error")
 
 
@@ -59,15 +63,21 @@ class PackingStats(Sums):
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Pieces of documents: the tokens `starts[i]` to `stops[i] - 1` of document `documents[i]`."""
+    """Pieces of documents: the tokens `starts[i]` to `stops[i] - 1` of document `documents[i]`, of `totals[i]`."""
 
     documents: Integers
     starts: Integers
     stops: Integers
+    totals: Integers
 
     @property
     def lengths(self) -> Integers:
         return self.stops - self.starts
+
+    @property
+    def are_cut(self) -> NDArray[np.bool_]:
+        """Whether the document of each piece has more tokens after it."""
+        return self.stops < self.totals
 
     def listed(self) -> tuple[list[int], list[int], list[int]]:
         """The documents, starts and stops as lists."""
@@ -90,7 +100,10 @@ class _Stream:
         ends, lengths = self.ends[first:last], self.pieces.lengths[first:last]
         begins = ends - lengths
         return _Pieces(
-            self.pieces.documents[first:last], np.maximum(start - begins, 0), np.minimum(stop - begins, lengths)
+            self.pieces.documents[first:last],
+            np.maximum(start - begins, 0),
+            np.minimum(stop - begins, lengths),
+            lengths,
         )
 
 
@@ -179,6 +192,13 @@ class PackingSampler(WindowedSampler):
             return replace(stats, rows=rows, capacity=rows * self.size)
         return stats
 
+    def check_fits(self, dataset: Any) -> None:
+        """See `OrderedSampler`."""
+        if isinstance(dataset, _OF_DOCUMENTS):
+            right = "a PackingSampler yields rows of several documents; pass PackedDataset(dataset) to the loader"
+            raise ValueError(f"dataset: it is a {type(dataset).__name__}, but {right}")
+        super().check_fits(dataset)
+
     def _order_of(self, windows: Windows) -> Order:
         return _SplitOrder(windows, self.size) if self._method == "split" else super()._order_of(windows)
 
@@ -210,17 +230,17 @@ class PackingSampler(WindowedSampler):
         if self._long == "drop":
             keep &= ~too_long
         kept, documents = lengths[keep], documents[keep]
-        starts, stops = np.zeros_like(kept), kept
+        starts, stops, totals = np.zeros_like(kept), kept, kept
         if self._long == "truncate":
             stops = np.minimum(kept, self.size)
         elif self._method != "split" and too_long.any():
             counts = -(-kept // self.size)
             number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # in its document
-            documents, starts = np.repeat(documents, counts), number * self.size
-            stops = np.minimum(starts + self.size, np.repeat(kept, counts))
+            documents, starts, totals = np.repeat(documents, counts), number * self.size, np.repeat(kept, counts)
+            stops = np.minimum(starts + self.size, totals)
         cut = int((kept > self.size).sum())
         stats = PackingStats(len(lengths), 0, int((stops - starts).sum()), 0, cut, len(lengths) - len(kept))
-        return _Pieces(documents, starts, stops), stats
+        return _Pieces(documents, starts, stops, totals), stats
 
     def _rooms(self, pieces: _Pieces) -> Integers:
         """How many tokens of a row each piece takes."""
@@ -229,26 +249,34 @@ class PackingSampler(WindowedSampler):
     def _best_fit(self, pieces: _Pieces) -> list[list[int]]:
         """The numbers of the pieces in each row."""
         taken = self._rooms(pieces)
-        longest_first = np.argsort(-taken, kind="stable")
+        order = np.argsort(-taken, kind="stable")
+        lengths = taken[order]
+        longest_first = order.tolist()
         rows: list[list[int]] = []
         rooms: list[int] = []  # how much room rows have; ascending, each number once
         with_room: dict[int, list[list[int]]] = {}
-        for piece, length in zip(longest_first.tolist(), taken[longest_first].tolist(), strict=True):
-            place = bisect_left(rooms, length)
-            if place < len(rooms):
-                room = rooms[place]
-                row = with_room[room].pop()
-                if not with_room[room]:
-                    del rooms[place]
-                row.append(piece)
-            else:
-                room, row = self.size, [piece]
-                rows.append(row)
-            if left := room - length:
-                same = with_room.setdefault(left, [])
-                if not same:
-                    insort(rooms, left)
-                same.append(row)
+        ends = np.flatnonzero(np.diff(lengths, append=0)) + 1
+        start = 0
+        for end, length in zip(ends.tolist(), lengths[ends - 1].tolist(), strict=True):  # pieces of the same length
+            while start < end:
+                place = bisect_left(rooms, length)
+                if place < len(rooms):
+                    room = rooms[place]
+                    row = with_room[room].pop()
+                    if not with_room[room]:
+                        del rooms[place]
+                else:
+                    room, row = self.size, []
+                    rows.append(row)
+                # The row stays the fullest one that has room until no other piece of this length fits.
+                count = min(room // length, end - start)
+                row += longest_first[start : start + count]
+                start += count
+                if left := room - count * length:
+                    same = with_room.setdefault(left, [])
+                    if not same:
+                        insort(rooms, left)
+                    same.append(row)
         for row in rows:
             row.sort()
         return rows
@@ -267,7 +295,7 @@ class PackingSampler(WindowedSampler):
 
     def _as_rows(self, pieces: _Pieces, rows: Sequence[Sequence[int]]) -> list[PackedRow]:
         documents, starts, stops = pieces.listed()
-        size, align = self.size, self._align
+        size, align, cut = self.size, self._align, set(np.flatnonzero(pieces.are_cut).tolist())
         return [
             PackedRow(
                 tuple([documents[piece] for piece in row]),
@@ -275,6 +303,7 @@ class PackingSampler(WindowedSampler):
                 tuple([stops[piece] for piece in row]),
                 size,
                 align,
+                () if cut.isdisjoint(row) else tuple([place for place, piece in enumerate(row) if piece in cut]),
             )
             for row in rows
         ]
@@ -312,10 +341,13 @@ class _SplitOrder:
         documents: list[int] = []
         starts: list[int] = []
         stops: list[int] = []
+        cut: list[int] = []
         while start < stop and (stream := windows.units(window)) is not None:
             before = windows.before(window)
-            more = stream.cut(start - before, stop - before).listed()
+            pieces = stream.cut(start - before, stop - before)
+            cut += [len(documents) + place for place in np.flatnonzero(pieces.are_cut).tolist()]
+            more = pieces.listed()
             documents, starts, stops = documents + more[0], starts + more[1], stops + more[2]
             window += 1
             start = max(start, windows.before(window))
-        return PackedRow(tuple(documents), tuple(starts), tuple(stops), self._size)
+        return PackedRow(tuple(documents), tuple(starts), tuple(stops), self._size, cut=tuple(cut))

@@ -7,9 +7,11 @@ A file and a list have one part; a table has one for each chunk of its column.
 
 from __future__ import annotations
 
+import copy
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Final, Protocol
 
@@ -21,12 +23,32 @@ from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read
 from ..describe import call, counted, short_repr
 from ..errors import TokenError, bad_argument, import_extra
-from ..indices import Indices, checked_index, checked_indices
+from ..indices import Indices, checked_index, checked_indices, known_indices
 from ..memory import empty
+from ..replacing import replacing
 from ..rows import Rows
-from .token_files import Index, Spans, check_dtype, ends_of, map_tokens, write_index, write_tokens
+from ..stores.bounds import DEFAULT, Bounds
+from ..stores.cache import Needed, NodeCache, check_cache, slow_in_blocks
+from ..stores.objects import full_path
+from .token_files import (
+    JUDGED,
+    Index,
+    RemoteTokens,
+    Spans,
+    Tokens,
+    check_dtype,
+    check_size,
+    ends_of,
+    hash_of,
+    index_data,
+    map_tokens,
+    warn_of_dtype,
+    write_index,
+    write_tokens,
+)
 
 _FILES: Final = (".bin", ".npy", ".idx")
+_CHECKED: Final = 64  # documents whose end is compared with `end`
 
 
 class _Documents(Protocol):
@@ -50,8 +72,25 @@ class _Offsets:
 class _Part:
     """One array of tokens, and its documents."""
 
-    def __init__(self, tokens: NDArray[Any], documents: _Documents) -> None:
+    def __init__(self, tokens: Tokens, documents: _Documents) -> None:
         self.tokens, self.documents = tokens, documents
+
+    def read(self, starts: Indices, lengths: Indices) -> list[NDArray[Any]]:
+        """The tokens from each start on; views, unless they are in a store."""
+        if isinstance(self.tokens, RemoteTokens):
+            return self.tokens.read(starts, starts + lengths)
+        spans = zip(starts.tolist(), lengths.tolist(), strict=True)
+        tokens = self.tokens
+        return [tokens[start : start + length] for start, length in spans]
+
+    def read_rows(self, starts: Indices, out: NDArray[Any]) -> None:
+        """Fills each row of `out` with the tokens from a start on."""
+        tokens, width = self.tokens, out.shape[1]
+        if isinstance(tokens, RemoteTokens):
+            tokens.read_rows(starts, out)
+            return
+        for row, start in zip(out, starts.tolist(), strict=True):
+            row[:] = tokens[start : start + width]
 
 
 class TokenDataset(Dataset):
@@ -66,16 +105,20 @@ class TokenDataset(Dataset):
             - the path of a `.bin` file with an `.idx` file beside it, as Megatron-LM and `TokenDataset.write` write
               them; with or without the ending;
             - the path of a `.npy` or `.bin` file that contains only tokens, see `end`;
+            - the URL of such a `.bin` file in a store, with its `.idx` file or a `dtype`, see `cache`;
             - a dataset of Hugging Face, or a table of pyarrow, with a column of lists of ints.
-        dtype: of the tokens in a `.bin` file without an `.idx` file, e.g. "uint16".
+        dtype: of the tokens in a `.bin` file without an `.idx` file, e.g. "uint16". A warning says if the tokens look
+            as if they had another one.
         end: the token after which a document ends, in a file that contains only tokens; it belongs to the document. The
             first use writes an `.idx` file, so that the file is scanned only once. None: the file is one document.
         index: path of the `.idx` file, if it is not beside the file with the tokens.
         column: name of the column with the tokens.
         vocabulary: number of tokens in the vocabulary; reading a document or a window with a token outside of it raises
             a TokenError.
+        cache: a `NodeCache`, if the source is a URL.
 
     Raises:
+        StoreError: the store refuses a file, or the file was changed. Reading a document may raise it, too.
         TokenError: a file was cut or is damaged, or a token is not in the vocabulary; the text names the file and the
             document. Reading a document may raise it, too.
         ValueError: an argument is missing or does not fit the source.
@@ -96,21 +139,30 @@ class TokenDataset(Dataset):
         index: Any = None,
         column: str = "input_ids",
         vocabulary: int | None = None,
+        cache: NodeCache | None = None,
     ) -> None:
         if isinstance(source, (str, os.PathLike)):
-            source = os.path.abspath(source)
-            index = None if index is None else os.path.abspath(index)
+            source = full_path(source)
+            index = None if index is None else full_path(index)
+            check_cache("source", source, cache)
+        elif cache is not None:
+            raise bad_argument("cache", cache, "only for a source that is a URL; remove it")
         elif end is not None or index is not None or dtype is not None:
             raise ValueError("dtype, end and index are only for a source that is the path of a file; remove them")
         elif not hasattr(source, "column_names"):
             source = _of_list(source)  # so that the list itself is not kept
         self._vocabulary = None if vocabulary is None else check_int("vocabulary", vocabulary, 1)
-        self._opened_with = source, dtype, end, index, column
+        self._opened_with = source, dtype, end, index, column, cache
         self._open()
+        if dtype is not None and not source.endswith(".npy"):
+            warn_of_dtype(source, self._stored[0].tokens[:JUDGED])
 
     @staticmethod
     def write(prefix: Any, documents: Iterable[Any], dtype: Any = "uint16") -> TokenDataset:
         """Writes documents to the files `prefix`.bin and `prefix`.idx, which Megatron-LM can read, too.
+
+        Datasets that have opened old files of these names keep reading the old ones. If it raises an error or is
+        interrupted, the old files stay as they were.
 
         Args:
             prefix: the path of the files, without an ending.
@@ -127,8 +179,10 @@ class TokenDataset(Dataset):
         return TokenDataset(prefix)
 
     def _open(self) -> None:
-        source, dtype, end, index, column = self._opened_with
-        if isinstance(source, str):
+        source, dtype, end, index, column, cache = self._opened_with
+        if cache is not None:
+            self._name, parts = source, [_of_store(source, dtype, end, index, cache)]
+        elif isinstance(source, str):
             self._name, parts = source, [_of_file(source, dtype, end, index)]
         elif hasattr(source, "column_names"):
             self._name, parts = type(source).__name__, _of_table(source, column)
@@ -180,9 +234,7 @@ class TokenDataset(Dataset):
 
     def _read(self, part: _Part, documents: Indices, first: int) -> list[Any]:
         spans = part.documents.spans(documents)
-        tokens = part.tokens
-        starts = spans.starts.tolist()
-        samples = [tokens[start : start + length] for start, length in zip(starts, spans.lengths.tolist(), strict=True)]
+        samples = part.read(spans.starts, spans.lengths)
         if self._vocabulary is not None:
             for document, sample in zip(documents.tolist(), samples, strict=True):
                 self._check_vocabulary(f"document {first + document}", sample)
@@ -195,6 +247,60 @@ class TokenDataset(Dataset):
             where = f"{self._name}: " if self._name else ""
             what = f"token {place} of {name} is {tokens[place]}, but the vocabulary has {size} tokens"
             raise TokenError(f"{where}{what}; pass the right vocabulary and dtype, or make the file again")
+
+    @property
+    def blocks(self) -> list[int]:
+        """The number of documents that start in each block of the file, as a cache reads it: for `BlockShuffleSampler`.
+
+        A local file has blocks of the default size.
+
+        Raises:
+            ValueError: the tokens are not in one file.
+        """
+        self._check_file()
+        spans = self._stored[0].documents.spans(np.arange(len(self)))
+        return self.counts_of_blocks(spans.starts, spans.starts + spans.lengths)
+
+    def counts_of_blocks(self, starts: Indices, stops: Indices) -> list[int]:
+        """The number of samples in each block, if these are their first tokens and the ones after their last."""
+        width, cache = self.dtype.itemsize, self._opened_with[-1]
+        block = DEFAULT if cache is None else cache.options.block
+        return Bounds.of(starts * width, stops * width, block).counts
+
+    def _check_file(self) -> None:
+        if not isinstance(self._opened_with[0], str):
+            raise ValueError(f"{type(self).__name__} has blocks only if it is a file")
+
+    def needed_blocks(self, indices: Any) -> list[Needed]:
+        """The blocks in which documents lie; see `gluonloader.declared`."""
+        if not self.is_remote:
+            return []
+        spans = self._stored[0].documents.spans(known_indices(indices, len(self)))
+        return self.needed_spans(spans.starts, spans.starts + spans.lengths)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the tokens are in a store."""
+        return self._opened_with[-1] is not None
+
+    def cut(self, starts: Indices, stops: Indices) -> TokenDataset:
+        """The same tokens in blocks of a cache that contain whole samples, if they are in a store."""
+        if not self.is_remote:
+            return self
+        cut = copy.copy(self)
+        tokens, documents = self._stored[0].tokens, self._stored[0].documents
+        assert isinstance(tokens, RemoteTokens)
+        cut._stored = [_Part(tokens.cut(starts, stops), documents)]
+        return cut
+
+    def needed_spans(self, starts: Indices, stops: Indices) -> list[Needed]:
+        """The blocks in which the tokens between each start and stop lie, if they are in a store."""
+        tokens = self._stored[0].tokens if self._stored else None
+        return [tokens.needed(starts, stops)] if isinstance(tokens, RemoteTokens) else []
+
+    def slow_in_random_order(self, indices: Any = None) -> str:
+        """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
+        return slow_in_blocks(self, indices) if self.is_remote else ""
 
     def windows(self, size: int, extra: int = 1, stride: int | None = None) -> TokenWindows:
         """Returns a dataset of windows of `size + extra` tokens, of the tokens of all documents one after another.
@@ -210,9 +316,7 @@ class TokenDataset(Dataset):
         """Returns `width` tokens from each of these offsets, of the tokens of all documents, shape (N, width)."""
         out = empty((len(starts), width), self.dtype)
         if len(self._stored) == 1:
-            tokens = self._stored[0].tokens
-            for row, start in zip(out, starts.tolist(), strict=True):
-                row[:] = tokens[start : start + width]
+            self._stored[0].read_rows(starts, out)
         else:
             self._read_across(starts, out)
         if self._vocabulary is not None:
@@ -237,18 +341,28 @@ class TokenDataset(Dataset):
         if len(self._stored) != 1 or self._vocabulary is not None:
             return None
         tokens = self._stored[0].tokens
+        if isinstance(tokens, RemoteTokens):
+            return None
         return tokens[: len(tokens) // width * width].reshape(-1, width)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_opened_with": self._opened_with, "_vocabulary": self._vocabulary, "_length": len(self)}
+        # A file is opened again in another process, where another one may have replaced it by then.
+        # An object in a store has a version, which is compared whenever something of it is fetched.
+        content = self._hash() if isinstance(self._opened_with[0], str) else None
+        return {"_opened_with": self._opened_with, "_vocabulary": self._vocabulary, "_content": content}
+
+    def _hash(self) -> Any:
+        """What says which version of the file the tokens are from."""
+        tokens = self._stored[0].tokens
+        return hash_of(tokens) if isinstance(tokens, np.ndarray) else tokens.file.remote
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        length = state.pop("_length")
+        content = state.pop("_content")
         self.__dict__.update(state)
         self._open()
-        if len(self) != length:
-            what = f"it has {len(self)} documents, but had {length} when this dataset was pickled"
-            raise ValueError(f"{self._name}: {what}; do not change the file while a loader uses it")
+        if content is not None and content != self._hash():
+            what = "it has other tokens than when this dataset was opened"
+            raise ValueError(f"{self._name}: {what}; do not change a file while a loader uses it, or open it again")
 
     @short_repr
     def __repr__(self) -> str:
@@ -264,16 +378,34 @@ class TokenWindows(Dataset):
     def __init__(self, tokens: TokenDataset, size: int, extra: int = 1, stride: int | None = None) -> None:
         self._size, self._extra = check_int("size", size, 1), check_int("extra", extra, 0)
         self._stride = self._size if stride is None else check_int("stride", stride, 1)
-        self._tokens, self._width = tokens, self._size + self._extra
+        self._width = self._size + self._extra
         about = {"size": self._size, "extra": self._extra, "stride": self._stride}
         self._identity = {**about, "tokens": tokens.num_tokens}
         self._length = max(0, (tokens.num_tokens - self._width) // self._stride + 1)
+        starts = np.arange(self._length) * self._stride if tokens.is_remote else np.empty(0, np.int64)
+        self._tokens = tokens.cut(starts, starts + self._width)
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: Any) -> Any:
         return self._tokens.read_tokens(np.array([checked_index(index, self._length) * self._stride]), self._width)[0]
+
+    @property
+    def blocks(self) -> list[int]:
+        """The number of windows that start in each block of the file: for `BlockShuffleSampler`."""
+        self._tokens._check_file()
+        starts = np.arange(len(self)) * self._stride
+        return self._tokens.counts_of_blocks(starts, starts + self._width)
+
+    def needed_blocks(self, indices: Any) -> list[Needed]:
+        """The blocks in which windows lie; see `gluonloader.declared`."""
+        starts = known_indices(indices, len(self)) * self._stride
+        return self._tokens.needed_spans(starts, starts + self._width)
+
+    def slow_in_random_order(self, indices: Any = None) -> str:
+        """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
+        return slow_in_blocks(self, indices) if self._tokens.is_remote else ""
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
@@ -300,10 +432,7 @@ def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Pa
     if index is not None and end is None:
         right = "there is no such file; pass end=..., the token that ends a document, to make it"
         raise bad_argument("index", index, right)
-    if path.endswith(".bin") and dtype is None:
-        right = f"there is no {index_path}, so pass the dtype of the tokens, e.g. dtype='uint16'"
-        raise bad_argument("dtype", dtype, right)
-    tokens = map_tokens(path, dtype)
+    tokens = map_tokens(path, _checked_dtype(dtype, index_path) if path.endswith(".bin") else dtype)
     if end is None:
         return _Part(tokens, _Offsets(np.array([0, len(tokens)][: 1 + bool(len(tokens))])))
     check_dtype(path, tokens.dtype)
@@ -311,28 +440,77 @@ def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Pa
     if len(lengths) == 1 and tokens[-1] != end:
         raise TokenError(f"{path} does not contain the token end={end}; pass the right end and dtype")
     try:
-        write_index(index_path, tokens.dtype.newbyteorder("<"), lengths)
+        with replacing(index_path) as (new,):
+            write_index(new, tokens, lengths)
     except OSError as error:
         right = f"{index_path} cannot be written ({error}); pass index=... with a path that can be written"
         raise bad_argument("index", index, right) from error
     return _indexed(path, index_path, dtype, end)
 
 
+def _of_store(source: str, dtype: Any, end: int | None, index: str | None, cache: NodeCache) -> _Part:
+    """The tokens and documents of a `.bin` file in a store."""
+    stem, ending = os.path.splitext(source)
+    path = f"{stem if ending in _FILES else source}.bin"
+    if ending == ".npy" or end is not None:
+        what = "a file in a store must be a .bin file; make one with its .idx file by `gluonloader tokens make`"
+        raise bad_argument("source", source, f"{what}, and pass no end")
+    tokens, index_path = RemoteTokens(cache.open(path)), index or f"{path[:-4]}.idx"
+    try:
+        file = cache.open(index_path)
+    except FileNotFoundError:
+        if index is not None:
+            raise
+        return _whole(tokens, path, _checked_dtype(dtype, index_path))
+    found = Index(index_path, np.frombuffer(file.read(0, len(file)), np.uint8), tokens, path)
+    if dtype is not None and np.dtype(dtype) != found.dtype:
+        what = f"{index_path} is for tokens of {found.dtype}, not of {np.dtype(dtype)}"
+        raise TokenError(f"{what}; pass no dtype")
+    tokens, spans = tokens.view(found.dtype), found.spans(np.arange(len(found.lengths)))
+    with suppress(ValueError):  # if the cache has no room for a document, it is read in pieces
+        tokens = tokens.cut(spans.starts, spans.starts + spans.lengths)
+    return _Part(tokens, found)
+
+
+def _whole(tokens: RemoteTokens, path: str, dtype: Any) -> _Part:
+    """All tokens of a file without an index, as one document."""
+    check_size(path, tokens.nbytes, np.dtype(dtype))
+    tokens = tokens.view(dtype)
+    return _Part(tokens, _Offsets(np.array([0, len(tokens)][: 1 + bool(len(tokens))])))
+
+
+def _checked_dtype(dtype: Any, index_path: str) -> Any:
+    """The dtype of a `.bin` file without an index; raises a ValueError if it was not passed."""
+    if dtype is None:
+        right = f"there is no {index_path}, so pass the dtype of the tokens, e.g. dtype='uint16'"
+        raise bad_argument("dtype", dtype, right)
+    return dtype
+
+
 def _indexed(path: str, index_path: str, dtype: Any, end: int | None) -> _Part:
     """The tokens of a file that has an index."""
     bare = map_tokens(path, np.uint8) if path.endswith(".bin") else map_tokens(path, None)
-    index = Index(index_path, bare.nbytes, path)
+    index = Index(index_path, index_data(index_path), bare, path)
     tokens = bare.view(index.dtype) if path.endswith(".bin") else bare
     if tokens.dtype != index.dtype or (dtype is not None and np.dtype(dtype) != index.dtype):
         found = tokens.dtype if dtype is None else np.dtype(dtype)
         what = f"{index_path} is for tokens of {index.dtype}, not of {found}"
         raise TokenError(f"{what}; pass no dtype or, if it was made with end=..., delete it and pass end=... again")
-    if end is not None and len(index.lengths):
-        first = int(index.lengths[0])
-        if not 0 < first <= len(tokens) or int(tokens[first - 1]) != end:
-            what = f"document 0 in {index_path} does not end with the token end={end}"
-            raise TokenError(f"{what}; delete that file, so that it is made again, or pass no end")
+    if end is not None:
+        _check_ends(index, tokens, end, index_path)
     return _Part(tokens, index)
+
+
+def _check_ends(index: Index, tokens: NDArray[Any], end: int, path: str) -> None:
+    """Raises a TokenError if one of some documents does not end with this token; the last document need not."""
+    others = max(1, len(index.lengths) - 1)
+    documents = np.unique(np.linspace(0, others - 1, _CHECKED).astype(np.int64))[: len(index.lengths)]
+    spans = index.spans(documents)
+    full = spans.lengths > 0
+    wrong = tokens[(spans.starts + spans.lengths - 1)[full]] != end
+    if wrong.any():
+        what = f"document {documents[full][wrong][0]} in {path} does not end with the token end={end}"
+        raise TokenError(f"{what}; delete that file, so that it is made again, or pass no end")
 
 
 def _of_list(source: Any) -> _Part:

@@ -251,6 +251,14 @@ class WindowedSampler(SeededSampler):
             raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
         return lengths
 
+    def check_fits(self, dataset: Any) -> None:
+        """See `OrderedSampler`."""
+        documents = getattr(dataset, "documents", dataset)  # those of a PackedDataset
+        count = len(documents) if hasattr(documents, "__len__") else len(self.lengths)
+        if count != len(self.lengths):
+            what = f"there are {count:,} documents, but lengths of {len(self.lengths):,}, which the sampler plans with"
+            raise ValueError(f"dataset: {what}; pass the lengths of this dataset, or Subset(documents, indices)")
+
     def _order_of(self, windows: Windows) -> Order:
         return PlannedOrder(windows)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import DataLoader
+from gluonloader import DataLoader, Subset
 from gluonloader.errors import BatchifyError, TokenError
-from gluonloader.text import PackedDataset, PackingSampler, PackRows
+from gluonloader.text import PackedDataset, PackingSampler, PackRows, TokenDataset
 
 METHODS = st.sampled_from(["best_fit", "in_order", "split"])
 LENGTHS = st.lists(st.sampled_from([0, 1, 5, 11, 12, 13, 40]) | st.integers(0, 30), min_size=1, max_size=30)
@@ -28,7 +28,8 @@ def naive(documents, rows, layout, labels, pad, ignore):
             tokens = documents[document]
             for position, offset in enumerate(range(start, stop)):
                 shifted = tokens[offset + 1] if offset + 1 < len(tokens) else ignore
-                label = tokens[offset] if labels == "same" else shifted
+                same = tokens[offset] if position else ignore  # nothing in its document comes before the first one
+                label = same if labels == "same" else shifted
                 for name, value in zip(names, (tokens[offset], position, number, label), strict=True):
                     columns[name].append(value)
             fill(-(stop - start) % row.align)
@@ -70,6 +71,29 @@ def test_batches_are_those_of_a_naive_loop(lengths, method, long, align, layout,
     assert set(kinds.values()) == {"int32"}
 
 
+def test_positions_of_documents_that_were_cut_may_go_on():
+    documents = [np.arange(30), np.arange(5)]
+    rows = list(PackingSampler([30, 5], 12, method="split", shuffle=False))
+    for layout in ("rows", "flat"):
+        batch = PackRows(layout, positions="document")(PackedDataset(documents).__getitems__(rows))
+        assert batch["positions"].reshape(-1)[:35].tolist() == [*range(30), *range(5)]
+        assert batch["positions"].dtype == np.int32
+
+
+def test_the_layout_of_transformers_has_other_names_and_one_row():
+    documents = [np.arange(1, length) for length in (6, 4, 9)]
+    rows = list(PackingSampler([5, 3, 8], 8, shuffle=False, align=2))
+    samples = PackedDataset(documents).__getitems__(rows)
+    flat, batch = PackRows("flat", "same")(samples), PackRows("transformers", "same")(samples)
+    names = {"tokens": "input_ids", "positions": "position_ids", "labels": "labels"}
+    for name, other in names.items():
+        assert batch.pop(other).tolist() == [flat.pop(name).tolist()]
+    assert batch.pop("max_length_q") == batch.pop("max_length_k") == flat.pop("max_seqlen")
+    ends = flat.pop("cu_seqlens").tolist()
+    assert batch.pop("cu_seq_lens_q").tolist() == batch.pop("cu_seq_lens_k").tolist() == ends
+    assert (flat, batch) == ({}, {})
+
+
 def test_samples_may_be_fields_of_dicts_and_lists():
     rows = list(PackingSampler([2, 3], 8, shuffle=False))
     batch = PackRows()(PackedDataset([{"ids": [1, 2]}, {"ids": np.array([3, 4, 5])}], field="ids").__getitems__(rows))
@@ -78,7 +102,13 @@ def test_samples_may_be_fields_of_dicts_and_lists():
 
 def test_mistakes():
     cases = [
-        ({"layout": "columns"}, "layout='columns': must be 'rows' or 'flat'"),
+        ({"layout": "columns"}, "layout='columns': must be 'rows', 'flat' or 'transformers'"),
+        (
+            {"layout": "transformers"},
+            "labels='shift': the models of transformers shift labels themselves",
+        ),
+        ({"positions": "row"}, "positions='row': must be 'piece' or 'document'"),
+        ({"pad": 300, "dtype": "int8"}, "pad=300: does not fit in dtype=int8"),
         ({"labels": "next"}, "labels='next': must be 'shift', 'same' or None"),
         ({"dtype": "float32"}, "dtype='float32': must be a dtype of ints"),
         ({"dtype": "uint16"}, "dtype='uint16': must be a dtype of ints that has room for `ignore`"),
@@ -98,9 +128,18 @@ def test_a_dataset_of_rows_needs_a_packing_sampler():
     with pytest.raises(TypeError, match=r"has rows, not samples with the index 0; pass sampler=PackingSampler"):
         rows[0]
     (row,) = PackingSampler([5], 8, seed=0)
-    with pytest.raises(TokenError, match=r"document 0 has shape \(2,\), but the sampler expects at least 5 tokens"):
+    with pytest.raises(TokenError, match=r"document 0 has shape \(2,\), but the sampler expects 5 tokens"):
         rows[row]
     assert repr(row) == "PackedRow(0[0:5]; size=8)"
+
+
+@pytest.mark.parametrize("make", [list, TokenDataset, lambda documents: Subset(documents, range(2))])
+def test_a_packing_sampler_needs_a_dataset_of_rows(make):
+    documents = make([np.arange(3), np.arange(4)])
+    with pytest.raises(
+        ValueError, match=r"yields rows of several documents; pass PackedDataset\(dataset\) to the loader"
+    ):
+        DataLoader(documents, 2, sampler=PackingSampler([3, 4], 12), batchify_fn=PackRows())
 
 
 def test_a_loader_of_rows_without_pack_rows_is_an_error():

@@ -300,6 +300,28 @@ def test_tokens_that_were_carried_keep_their_dtype_after_a_resume():
                 assert [[tokens.dtype for tokens in row.tokens] for (row,) in resumed] == whole[taken:]
 
 
+@pytest.mark.parametrize(
+    "carried",
+    [
+        [0, 1, np.array([1.5]), {}],
+        [0, 1, np.array(1), {}],
+        [0, 1, np.array([[1]]), {}],
+        [0, 1, np.array([1, 2]), {"labels": np.array([1])}],
+        [0, 1, np.array([1, 2]), {"labels": [1, 2]}],
+        [0, 1, np.array([1, 2]), []],
+        [0, 1, np.array([1, 2])],
+    ],
+)
+def test_a_state_with_carried_tokens_that_are_wrong_is_an_error(carried):
+    rows = iter(PackedStream([[1, 2, 3, 4, 5]] * 3, 4, method="split", window=1))
+    next(rows)
+    state = rows.state_dict()
+    with pytest.raises(
+        ValueError, match="carried=.*: must be the number of a document, a place in it, its tokens, and"
+    ):
+        rows.load_state_dict({**state, "carried": [carried]})
+
+
 def test_ranks_divide_the_rows():
     data = PackedStream(Texts(120), SIZE, RandomSampler(120, seed=3), window=20)
     shares = []

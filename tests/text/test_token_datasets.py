@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import signal
 import struct
 
 import numpy as np
@@ -26,6 +27,14 @@ def read(data):
 def prefix(tmp_path):
     TokenDataset.write(tmp_path / "corpus", DOCUMENTS, "uint16")
     return tmp_path / "corpus"
+
+
+def write_as_megatron(prefix, boundaries=range(6), modes=()):
+    """Replaces the index by one that Megatron would have written: it has no mark."""
+    index = prefix.with_suffix(".idx")
+    data = index.read_bytes()
+    tail = np.array(boundaries, "<i8").tobytes() + np.array(modes, np.int8).tobytes()
+    index.write_bytes(data[:26] + struct.pack("<Q", len(boundaries)) + data[34:94] + tail)
 
 
 # -- Sources -------------------------------------------------------------------------------------------------------
@@ -68,14 +77,37 @@ def test_the_format_is_that_of_megatron(prefix):
     assert np.frombuffer(data, "<i4", 5, 34).tolist() == [3, 0, 1, 4, 1]
     assert np.frombuffer(data, "<i8", 5, 54).tolist() == [0, 6, 6, 8, 16]
     assert np.frombuffer(data, "<i8", 6, 94).tolist() == [0, 1, 2, 3, 4, 5]
-    assert len(data) == 142
+    assert len(data[142:]) == 24  # the mark, which Megatron does not read
     assert np.fromfile(prefix.with_suffix(".bin"), "<u2").tolist() == sum(DOCUMENTS, [])
 
 
 def test_a_file_with_modes_of_several_modalities(prefix):
-    with prefix.with_suffix(".idx").open("ab") as file:
-        file.write(bytes(5))
+    write_as_megatron(prefix, modes=[0] * 5)
     check(TokenDataset(prefix))
+
+
+def test_documents_of_several_sequences_are_joined(prefix):
+    write_as_megatron(prefix, [0, 2, 2, 4, 5])
+    check(TokenDataset(prefix), [[5, 3, 8], [], [1, 2, 2, 2, 2], [7]])
+    write_as_megatron(prefix, [0, 1, 2, 3, 3, 4, 5])  # an empty text has no sequence
+    check(TokenDataset(prefix), [[5, 3, 8], [], [1], [], [2, 2, 2, 2], [7]])
+
+
+def test_boundaries_and_modes_that_cannot_be_read(prefix):
+    for boundaries in ([], [0], [0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 4, 2, 5]):
+        write_as_megatron(prefix, boundaries)
+        text = r"corpus\.idx: the boundaries of its documents do not fit its 5 sequences: .*; make it again"
+        with pytest.raises(TokenError, match=text):
+            TokenDataset(prefix)
+    write_as_megatron(prefix, modes=[0, 0, 1, 0, 2])
+    with pytest.raises(TokenError, match=r"sequence 2 in .*idx has the mode 1, .*; write the tokens of the texts"):
+        TokenDataset(prefix)
+    write_as_megatron(prefix, [0, 5])
+    with prefix.with_suffix(".idx").open("r+b") as file:
+        file.seek(54 + 8)
+        file.write(b"\x02")
+    with pytest.raises(TokenError, match="is damaged: a sequence does not end where the next one starts"):
+        TokenDataset(prefix)
 
 
 @pytest.mark.parametrize("name", ["flat.npy", "flat.bin"])
@@ -230,6 +262,39 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    ("written", "read_as", "right"),
+    [("uint16", "int32", "narrower, such as uint16"), ("uint16", "int64", "narrower"), ("int32", "int64", "narrower"),
+     ("int32", "uint16", "wider, such as int32"), ("int32", "int16", "wider"), ("int64", "int32", "wider")],
+)  # fmt: skip
+@pytest.mark.parametrize("end", [None, 0])
+def test_a_flat_file_that_is_read_with_another_dtype(tmp_path, written, read_as, right, end):
+    path = tmp_path / "tokens.bin"
+    tokens = np.random.default_rng(0).zipf(1.2, 1000) % (30_000 if read_as == "int16" else 60_000)
+    np.concatenate([tokens, [0, 0, 0, 0]]).astype(written).tofile(path)
+    for _ in range(2):  # with `end`, the second time with an index
+        with pytest.warns(RuntimeWarning, match=rf"{right}.*: pass dtype=.*delete the \.idx"):
+            TokenDataset(path, dtype=read_as, end=end)
+    (tmp_path / "tokens.idx").unlink(missing_ok=True)
+    TokenDataset(path, dtype=written, end=end)  # without a warning, which would be an error here
+
+
+def test_no_dtype_is_doubted_without_a_reason(tmp_path):
+    path = tmp_path / "tokens.bin"
+    rng = np.random.default_rng(0)
+    cases = [
+        ("uint8", rng.integers(0, 256, 100)),
+        ("uint16", rng.integers(0, 16, 100)),  # e.g. the letters of genomes
+        ("uint16", np.zeros(100)),
+        ("int32", rng.integers(0, 1_000_000, 100)),
+        ("int32", np.where(rng.random(100) < 0.9, -100, 5)),  # labels
+        ("int64", np.full(3, 1 << 40)),  # too few to judge
+    ]
+    for dtype, tokens in cases:
+        tokens.astype(dtype).tofile(path)
+        TokenDataset(path, dtype=dtype)
+
+
 def test_tokens_outside_of_the_vocabulary(prefix):
     data = TokenDataset(prefix, vocabulary=8)
     assert data[2].tolist() == [1]
@@ -305,8 +370,95 @@ def test_a_flipped_bit_in_the_index_is_an_error_or_changes_nothing(tmp_path):
     assert errors
 
 
-def test_a_dataset_notices_that_its_file_was_replaced(prefix):
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_an_old_index_beside_new_tokens_of_the_same_size(tmp_path, size):
+    old, new = tmp_path / "old", tmp_path / "new"
+    TokenDataset.write(old, [np.arange(size), [1, 2]], "int32")
+    TokenDataset.write(new, [[1, 2], np.arange(size)], "int32")
+    new.with_suffix(".idx").write_bytes(old.with_suffix(".idx").read_bytes())
+    with pytest.raises(TokenError, match=r"new\.idx was made for other tokens .* copy both again"):
+        TokenDataset(new)
+
+
+def test_an_old_index_of_a_flat_file_with_end_tokens(tmp_path):
+    path = tmp_path / "flat.npy"
+    np.save(path, np.array([5, 0, 3, 3, 0], np.uint16))
+    check(TokenDataset(path, end=0), [[5, 0], [3, 3, 0]])
+    np.save(path, np.array([5, 3, 0, 3, 0], np.uint16))
+    for end in (None, 0):
+        with pytest.raises(TokenError, match=r"delete it and pass end=\.\.\. again"):
+            TokenDataset(path, end=end)
+
+
+def test_an_old_index_of_megatron_is_noticed_if_the_end_token_is_known(prefix):
+    TokenDataset.write(prefix, [[4, 0], [], [5, 5, 0], [6, 6, 0], [7]])
+    write_as_megatron(prefix)
+    assert read(TokenDataset(prefix, end=0)) == [[4, 0], [], [5, 5, 0], [6, 6, 0], [7]]
+    np.array([4, 0, 5, 5, 5, 0, 6, 0, 7], np.uint16).tofile(prefix.with_suffix(".bin"))
+    with pytest.raises(TokenError, match=r"document 2 in .*corpus\.idx does not end with the token end=0; delete"):
+        TokenDataset(prefix, end=0)
+
+
+def test_a_write_that_is_killed_between_two_files_is_noticed(prefix, monkeypatch):
+    """The worst moment: one file is new, the other one is old, has the same size, and is by Megatron."""
+    write_as_megatron(prefix)
+    replace = os.replace
+
+    def replace_first(new, old):
+        monkeypatch.setattr(os, "replace", lambda new, old: None)
+        replace(new, old)
+
+    monkeypatch.setattr(os, "replace", replace_first)
+    with pytest.raises(TokenError, match="was made for other tokens"):
+        TokenDataset.write(prefix, [[9, 9, 9, 9, 9, 9, 9], [8, 8]])
+
+
+@pytest.mark.parametrize("others", [DOCUMENTS[:2], [[token + 1 for token in document] for document in DOCUMENTS]])
+def test_a_dataset_notices_that_its_file_was_replaced(prefix, others):
     pickled = pickle.dumps(TokenDataset(prefix))
-    TokenDataset.write(prefix, DOCUMENTS[:2])
-    with pytest.raises(ValueError, match="it has 2 documents, but had 5 when this dataset was pickled"):
+    assert read(pickle.loads(pickled)) == DOCUMENTS
+    TokenDataset.write(prefix, others)
+    with pytest.raises(ValueError, match="it has other tokens than when this dataset was opened; do not"):
         pickle.loads(pickled)
+
+
+# -- Files that are written ----------------------------------------------------------------------------------------
+
+
+def test_a_file_in_use_is_written_again(tmp_path, prefix):
+    data = TokenDataset(prefix)
+    (tmp_path / "link.bin").symlink_to(prefix.with_suffix(".bin"))
+    TokenDataset.write(prefix, (document + 1 for document in TokenDataset(prefix) if len(document)))
+    assert read(data) == DOCUMENTS
+    assert read(TokenDataset(prefix)) == [[token + 1 for token in document] for document in DOCUMENTS if document]
+    assert sorted(os.listdir(tmp_path)) == ["corpus.bin", "corpus.idx", "link.bin"]
+    TokenDataset.write(tmp_path / "link", [[1]])
+    assert (tmp_path / "link.bin").is_symlink()
+    assert np.fromfile(prefix.with_suffix(".bin"), "<u2").tolist() == [1]
+
+
+def test_an_interrupted_write_leaves_the_old_files(tmp_path, prefix):
+    def documents(error):
+        yield [1, 2]
+        raise error
+
+    for error in (KeyboardInterrupt(), ValueError("no document")):
+        with pytest.raises(type(error)):
+            TokenDataset.write(prefix, documents(error))
+    with pytest.raises(TokenError, match="document 1 has the token 70000"):
+        TokenDataset.write(prefix, [[1], [70_000]])
+    check(TokenDataset(prefix))
+    assert sorted(os.listdir(tmp_path)) == ["corpus.bin", "corpus.idx"]
+
+
+def test_an_interrupt_while_files_are_replaced_waits_until_all_are_new(prefix, monkeypatch):
+    replace = os.replace
+
+    def replace_and_interrupt(new, old):
+        signal.raise_signal(signal.SIGINT)
+        replace(new, old)
+
+    monkeypatch.setattr(os, "replace", replace_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        TokenDataset.write(prefix, [[1, 2]])
+    check(TokenDataset(prefix), [[1, 2]])

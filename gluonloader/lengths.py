@@ -1,0 +1,53 @@
+"""The attribute `lengths` of a dataset: the number of tokens of each sample, known before any sample is read.
+
+Samplers that pack documents or mix datasets by tokens need it. A `TokenDataset` has it, and so do the datasets that are
+made of such datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from .declared import defining_namespace
+from .indices import is_int_array
+
+
+class computed_lengths:  # noqa: N801, a decorator
+    """Decorates a method that computes the attribute `lengths`, or raises an AttributeError if it is not known.
+
+    The attribute is computed at each use, since a kept array would be pickled for the workers. A subclass may set its
+    own. Subclasses that define `__getitem__` but not `lengths` do not inherit it, since their samples differ.
+    """
+
+    def __init__(self, method: Callable[[Any], NDArray[Any]]) -> None:
+        self._method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, dataset: Any, kind: type) -> Any:
+        if dataset is None:
+            return self
+        try:
+            if "lengths" not in defining_namespace(kind, "__getitem__", "lengths"):
+                raise AttributeError("its __getitem__ may change them; define `lengths` in the class, too")
+            return self._method(dataset)
+        except AttributeError as error:
+            raise AttributeError(f"the lengths of this {kind.__name__} are not known: {error}") from None
+
+
+def known_lengths(dataset: Any) -> NDArray[Any]:
+    """The attribute `lengths` of any dataset; an AttributeError says why it has none."""
+    lengths = dataset.lengths
+    if not is_int_array(lengths) or len(lengths) != len(dataset):
+        what = f"{type(dataset).__name__}.lengths is not an array of {len(dataset)} ints"
+        raise AttributeError(f"{what}, one for each sample")
+    return lengths  # type: ignore[no-any-return]
+
+
+def lengths_if_known(dataset: Any) -> NDArray[Any] | None:
+    """The attribute `lengths` of any dataset; None if it has none."""
+    try:
+        return known_lengths(dataset)
+    except AttributeError:
+        return None
