@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LoaderClosed, WorkerStartError
 from ..executors import ended
@@ -18,6 +18,9 @@ from ..statistics.tally import Tally
 from ..work.info import BadSample
 from ..work.task import Task
 from .plan import NOTHING, Plan
+
+if TYPE_CHECKING:
+    from .ahead import Ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Delivery:
         max_errors: how many samples of an epoch may raise an error; None unless samples may do so (`on_error`).
         draws_ahead: whether the indices of the next batch are drawn before a batch is delivered, so that the last batch
             ends the epoch. Otherwise they are drawn when they are needed.
-        samples_in: counts the samples in a batch; None if they are those of its task.
+        samples_in: counts the samples of a task, in its batch; None if each key of the task is one.
     """
 
     in_order: bool
@@ -37,7 +40,7 @@ class Delivery:
     convert: Callable[[Any], Any] | None
     max_errors: int | None = None
     draws_ahead: bool = True
-    samples_in: Callable[[Any], int] | None = None
+    samples_in: Callable[[Task, Any], int] | None = None
 
 
 @dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
@@ -55,14 +58,25 @@ class Delivered:
 class Epoch:
     """The batches of one epoch, for one thread at a time.
 
+    Args:
+        look_ahead: returns what tells caches of the next batches of a plan; None if there are no caches.
+
     Attributes:
         ended: the last batch was delivered, or the epoch was closed.
         draws_ahead: see `Delivery`.
         workers_failed: the executor's workers cannot start.
     """
 
-    def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        plan: Plan,
+        delivery: Delivery,
+        tally: Tally,
+        look_ahead: Callable[[Plan], Ahead | None] | None = None,
+    ) -> None:
         self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
+        self._look_ahead = look_ahead
         self.draws_ahead = delivery.draws_ahead
         self._watch()
         self._start()
@@ -75,6 +89,7 @@ class Epoch:
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
         self._final_error: Exception | None = None  # of the sampler or of too many samples; ends the epoch
+        self._ahead = None if self._look_ahead is None else self._look_ahead(self.plan)
         if self._executor.makes_ahead:
             self._submit()
         self._interrupted = False
@@ -110,11 +125,13 @@ class Epoch:
             batch = self._converted(task, batch)
         errors = () if self.plan.errors.limit is None else self.plan.errors.of(task)
         samples_in = self._delivery.samples_in
-        samples = len(task.work) if samples_in is None else samples_in(batch)
+        samples = len(task.work) if samples_in is None else samples_in(task, batch)
         if errors:
             samples -= sum(bad.skipped for bad in errors)
         waited_s = self._count(outcome, batch, samples, start, ready)
         delivered = Delivered(task, outcome.worker, outcome.made_s, waited_s, errors, samples)
+        if self._ahead is not None:
+            self._ahead.move()
         self._settle(task)
         return batch, delivered
 
@@ -179,8 +196,8 @@ class Epoch:
             self._submit()
             if not window.in_flight:
                 self.end_if_drawn()
-            else:
-                self._wait()
+            elif (outcome := self._wait()) is not None:
+                return outcome
         error, self._final_error = self._final_error, None
         self._interrupted = False
         raise error or StopIteration
@@ -280,16 +297,19 @@ class Epoch:
                 self._tally.trace.drew(task, time.perf_counter())
             executor.submit(task, self._window)
 
-    def _wait(self) -> None:
-        """Waits for the next batch. If that takes longer than the timeout, its task fails; other tasks continue."""
+    def _wait(self) -> Outcome | None:
+        """Waits for the next batch. If that takes longer than the timeout, its task fails; other tasks continue.
+
+        Returns the outcome if the executor has made the batch in this thread.
+        """
         timeout, window = self._delivery.timeout, self._window
         try:
-            self._executor.wait(window, timeout)
+            made = self._executor.wait(window, timeout)
         except WorkerStartError:
             self.workers_failed = True
             raise
-        if window.ready is not None:
-            return
+        if made is not None or window.ready is not None:
+            return made
         task = window.next_missing
         if task is not None and window.wants(task):
             error = self._executor.time_out(task, timeout or 0)
@@ -297,6 +317,7 @@ class Epoch:
                 self._fail(task, error)
                 self._settle(task)
                 self._interrupted = True
+        return None
 
     def _count(self, outcome: Outcome, batch: Any, samples: int, start: float, ready: int) -> float:
         """Counts a batch; returns the seconds since `start`, when `ready` batches had arrived."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..declared import identities
+from ..declared import caches_of, identities
 from ..describe import counted, describe
 from ..errors import bad_state
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..randomness import postponed
-from ..sampler.base import keep_epochs
+from ..sampler.base import copy_of, is_computed, keep_epochs
 from ..state import State, add_checksum, check_same, field, has_state, hash_of, int_field, parse_state, seed_field
 from .epoch import Delivery, Epoch
 from .index_source import IndexSource
@@ -25,6 +25,7 @@ from .plan import IndexPlan, Plan
 from .workers import Workers
 
 if TYPE_CHECKING:
+    from .ahead import Ahead
     from .shard_source import ShardSource
 
 _MOST_PARTS: Final = 16  # of a dataset, that a state describes one by one
@@ -150,14 +151,33 @@ class Epochs:
         """Starts an epoch; the caller then replaces `_next`. If an interrupt comes first, this start is made again."""
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
         executor = self.workers.next_executor(self._next.number)
+        self.workers.note_epoch()
         self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)
         plan = self._next_plan()
-        epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
+        look_ahead = self._look_ahead if self._has_caches else None
+        epoch = Epoch(executor, plan, self.delivery, self.workers.tally, look_ahead)
         if self.source.draws_late:
             epoch.draw_ahead()
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
         self._next.set_generators()
         return epoch
+
+    @cached_property
+    def _has_caches(self) -> bool:
+        """Whether samples are read through caches, and it is known which ones come next."""
+        is_known = isinstance(self.source, IndexSource) and is_computed(self.source.sampler)
+        return is_known and bool(caches_of(self.workers.job.dataset))
+
+    def _look_ahead(self, plan: Plan) -> Ahead | None:
+        """What tells caches of the batches that come next in this epoch; None if that is not known."""
+        from .ahead import Ahead, tasks_ahead
+
+        try:
+            state, job = self.state_of(plan), self.workers.job
+        except TypeError:  # it carries over keys that no state can contain, such as rows of documents
+            return None
+        tasks = (task for (task,) in tasks_ahead([copy_of(self.source.sampler)], state, job.seed) if task is not None)
+        return Ahead(tasks, job.dataset, 1 + self.workers.prefetch)
 
     def _next_plan(self) -> Plan:
         if self._next.restore is not None:

@@ -28,7 +28,10 @@ def check_random_order(dataset: Any, shuffle: Any, sampler: Any, batch_sampler: 
     if not right or not hasattr(dataset, "__len__"):  # if the whole is not slow, no part is
         return
     name, order = ("sampler", sampler) if batch_sampler is None else ("batch_sampler", batch_sampler)
-    whole = range(len(dataset))
+    try:
+        whole = range(len(dataset))
+    except TypeError:  # the sampler decides what the samples are
+        return
     mixed = whole if shuffle else _mixed_by(order, whole)
     if mixed is None:
         return

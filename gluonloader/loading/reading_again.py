@@ -15,12 +15,12 @@ from ..describe import class_name
 from ..errors import bad_argument
 from ..executors.serial import SerialExecutor
 from ..interrupts import from_signal_handler
+from ..position.shards import Leftover
 from ..statistics.tally import Tally
 from ..work.maker import BatchMaker
 from ..work.task import Job
 from .epoch import Delivered, Delivery, Epoch
 from .plan import NOTHING
-from .plan.shard_state import Leftover
 from .shard_source import ShardSource
 
 _Result = tuple[Any, Delivered] | Exception  # a batch, or its error

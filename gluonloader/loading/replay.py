@@ -8,9 +8,9 @@
 
 NOTE [replay]: if the order of an epoch is a function of the seed and the epoch, so is each of its batches. The numbers
 of batches are those of a loader that started at epoch 0 and has read each epoch to its end. But users change samplers,
-draw from them, and leave epochs early. So each epoch that starts is noted (`History` in sources.py): the epoch of its
-order, where it was resumed, the indices that were carried over to it, and a hash of the first indices that were drawn.
-The noted indices are used, and the first indices are drawn again and compared, before a batch of that epoch is
+draw from them, and leave epochs early. So each epoch that starts is noted (`History` in index_source.py): the epoch of
+its order, where it was resumed, the indices that were carried over to it, and a hash of the first indices that were
+drawn. The noted indices are used, and the first indices are drawn again and compared, before a batch of that epoch is
 returned. So a batch that differs from the delivered batch is an error, as far as the loader can know.
 """
 
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import zip_longest
 from typing import Any
 
 from ..checks import check_flags, check_int
 from ..errors import bad_argument
 from ..indices import as_list
+from ..position.cut import cut_of
 from ..randomness import PreservedGenerators
 from ..sampler.base import copy_of, is_computed, unseeded
 from ..sampler.users import set_epoch
@@ -31,11 +31,11 @@ from ..work.maker import BatchMaker
 from ..work.task import Task
 from ..work.tolerance import Tolerated
 from . import reading_again
+from .ahead import tasks_ahead
 from .epochs import Epochs
 from .index_source import IndexSource
 from .known_order import KnownOrder
-from .plan import IndexPlan, Start, position
-from .plan.cut import cut_of
+from .plan import IndexPlan
 from .shard_source import ShardSource
 
 
@@ -61,28 +61,19 @@ def upcoming(epochs: Epochs, count: int, all_ranks: bool) -> list[Any]:
         right = "so what it yields next is known only when it is drawn; pass a function of the epoch"
         raise ValueError(f"sampler: this {name} is your own, {right}")
     state = epochs.state()
-    epoch: int = state["epoch"]
     copies = _of_ranks(source.sampler, all_ranks)
     if len(copies) > 1 and state["carried"]:
         raise ValueError(
             "all_ranks=True: with last_batch='rollover', the indices that the other ranks have carried over are not "
             "known here; call the method at the start of the first epoch, or use another last_batch"
         )
-    starts = [position.load(batches, state) for batches in copies]
     found: list[Any] = []
-    while True:
-        plans = [IndexPlan(batches, epoch, seed, start) for batches, start in zip(copies, starts, strict=True)]
-        before = len(found)
-        for tasks in zip_longest(*map(_tasks, plans)):
-            for task in tasks:
-                found += as_list(task.indices) if task is not None else []
-            if len(found) >= count:
-                return found[:count]
-        if len(found) == before and epoch > state["epoch"]:  # an epoch without batches
-            return found
-        for plan in plans:
-            plan.carry_over()
-        epoch, starts = epoch + 1, [Start()] * len(copies)
+    for tasks in tasks_ahead(copies, state, seed):
+        for task in tasks:
+            found += as_list(task.indices) if task is not None else []
+        if len(found) >= count:
+            break
+    return found[:count]
 
 
 def _of_ranks(batch_sampler: Any, all_ranks: bool) -> list[Any]:
@@ -96,14 +87,6 @@ def _of_ranks(batch_sampler: Any, all_ranks: bool) -> list[Any]:
         assert own is not None, "it is a copy"
         own.index = rank
     return copies
-
-
-def _tasks(plan: IndexPlan) -> Iterator[Task]:
-    while True:
-        try:
-            yield plan.next()
-        except StopIteration:
-            return
 
 
 def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
@@ -199,9 +182,9 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         sampler = unseeded(source.sampler)
         if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
-        order = KnownOrder(source, job.dataset, job.seed, number)
+        order = KnownOrder(source, job.dataset, job.seed, number, epoch)
         with nullcontext() if order.is_computed else PreservedGenerators():
-            plan = order.plan_at(epoch, batch)
+            plan = order.plan_at(batch)
             try:
                 return plan, plan.next()
             except StopIteration:

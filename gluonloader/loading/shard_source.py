@@ -10,12 +10,13 @@ from ..dataset.iterable import Filter, length_of, makes_shards, unwrap
 from ..dataset.opening import part_of
 from ..describe import class_name, counted
 from ..errors import bad_argument, warn
+from ..position import shards as position
+from ..position.shards import Leftover, Shards
 from ..ranks import Ranks
 from ..state import State
 from .lengths import length_if_known
-from .plan import Plan, shard_state
+from .plan import Plan
 from .plan.quota import Quota, check_stop
-from .plan.shard_state import Leftover, Shards
 from .plan.shards import ShardPlan
 
 T = TypeVar("T")
@@ -50,9 +51,9 @@ class ShardSource:
         self._iteration += 1
         return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded, self._quota)
 
-    def other_plan(self, epoch: int, seed: int, carried: list[Leftover]) -> ShardPlan:
-        """A plan that is no epoch of the loader, for workers that the loader does not use."""
-        return ShardPlan(self.shards, epoch, seed, -1, carried, None, self._quota)
+    def other_plan(self, epoch: int, seed: int, carried: list[Leftover], loaded: State | None = None) -> ShardPlan:
+        """A plan that is no epoch of the loader: of a fresh state, or for workers that the loader does not use."""
+        return ShardPlan(self.shards, epoch, seed, -1, carried, loaded, self._quota)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()
@@ -61,20 +62,20 @@ class ShardSource:
         if new_batch_size:
             right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
             raise bad_argument("new_batch_size", new_batch_size, right)
-        shard_state.check(self.shards, fields)
+        position.check(self.shards, fields)
         if "stop" in fields:
             check_stop(self._quota, self.shards, fields)
         return fields
 
     def load(self, fields: State, load_rest: Callable[[], T], new_batch_size: bool) -> T:
         result = load_rest()
-        self._carried = shard_state.carried_of(self.shards, fields)
+        self._carried = position.carried_of(self.shards, fields)
         return result
 
     def warn_of_reading(self, dataset: Any, fields: State) -> None:
-        """Warns if the dataset is read again up to this position."""
-        if fields["batch"] and not any(fields["hints"]):
-            batches = counted(fields["batch"], "batch", "batches")
+        """Warns if samples before this position are read again."""
+        if skipped := self.other_plan(fields["epoch"], fields["seed"], [], fields).chunks_to_skip():
+            batches = counted(skipped, "batch", "batches")
             warn(
                 f"resuming {class_name(dataset)} reads the samples of about {batches} again, to skip them; "
                 "a dataset with state_dict() and load_state_dict() resumes without reading them again",

@@ -12,7 +12,8 @@ from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any
 
 from ..checks import ExecutorName
-from ..describe import counted
+from ..declared import caches_of
+from ..describe import class_name, counted
 from ..errors import LoaderClosed
 from ..executors.base import Executor, usual_window
 from ..executors.serial import SerialExecutor
@@ -22,11 +23,12 @@ from ..limits import has_gil
 from ..locks import Lock
 from ..options import Ray
 from ..randomness import Draws, seed_restorable
+from ..statistics import program
 from ..statistics.tally import Tally
 from ..work.info import LoaderInfo
 from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
-from ..work.usage import NOTHING_SPENT, Usage
+from ..work.usage import NOTHING_SPENT, Usage, WorkerStats
 from .choice import Choice, Options, possible, suited
 from .lengths import length_if_known
 
@@ -66,6 +68,7 @@ class Workers:
         closed: the loader was closed, so no worker will start any more.
         block_ended: the `with` block of the loader has ended; may be set.
         words: changes the words of the advice, for a drop-in whose arguments have other names; may be set.
+        number: of the user's loader, for `program.note`; a drop-in that replaces its workers may set it.
         lock_here: held while the calling thread makes a batch that no executor makes.
     """
 
@@ -73,6 +76,7 @@ class Workers:
         self.job, self.options, self.closed = job, options, False
         self.block_ended = False
         self.words: Callable[[str], str] = str
+        self.number = next(program.numbers)
         self.tally = Tally()
         self._copied_length: int | None = None
         self._payloads = payloads
@@ -253,33 +257,74 @@ class Workers:
         memory = None if self._executor is None else self._executor.memory()
         return 0 if memory is None else memory.lent
 
+    def note_epoch(self) -> None:
+        """Counts an epoch that starts now among those of the program, if the program wants that."""
+        if program.is_watched() and self._executor is not None:
+            about = partial(_statistics, **self._about(), **self._advisable())
+            program.note(self.number, class_name(self.job.dataset), about, self.tally, self._executor.usage)
+
     def stats(self) -> LoaderStats:
-        return self._advised(self._figures())
+        stats = self._advised(self._figures())
+        caches = caches_of(self.job.dataset)
+        return replace(stats, cache=caches[0].stats_if_known()) if caches else stats
 
     def _advised(self, stats: LoaderStats) -> LoaderStats:
-        from ..statistics.advice import advise
+        return _advised(stats, **self._advisable())
 
-        has_no_effect = self.job.iterable or (not stats.num_workers and hasattr(self.job.dataset, "__getitems__"))
-        has_undeclared = self.options.executor == "auto" and stats.executor == "process" and not has_gil()
-        advice = advise(stats, overlaps=not has_no_effect, has_undeclared=has_undeclared)
-        return replace(stats, advice=self.words(advice))
+    def _advisable(self) -> dict[str, Any]:
+        """What the advice depends on besides the figures."""
+        has_no_effect = self.job.iterable or (not self._started_workers and hasattr(self.job.dataset, "__getitems__"))
+        return {
+            "words": self.words,
+            "overlaps": not has_no_effect,
+            "is_automatic": self.options.executor == "auto",
+        }
 
     def _figures(self) -> LoaderStats:
         from ..statistics.stats import summarize
 
-        choice, executor = self._choice or Choice(self.options.executor, "no worker has started yet"), self._executor
-        is_here = executor is not None and self.in_this_process
-        return summarize(
-            self.tally,
-            executor.usage if executor is not None and is_here else Usage(),
-            self._earlier,
-            executor.memory() if executor is not None and is_here else None,
-            executor=choice.name,
-            why=choice.why,
-            num_workers=0 if self._choice is None or choice.name == "serial" else self.job.num_workers,
-            window=self.prefetch,
-            concurrency=self.job.reading.concurrency,
-        )
+        executor = self._executor if self.in_this_process else None
+        usage, memory = (Usage(), None) if executor is None else (executor.usage, executor.memory())
+        return summarize(self.tally, usage, self._earlier, memory, **self._about())
+
+    def _about(self) -> dict[str, Any]:
+        """What statistics say about the loader besides the figures."""
+        choice = self._choice or Choice(self.options.executor, "no worker has started yet")
+        return {
+            "executor": choice.name,
+            "why": choice.why,
+            "num_workers": self._started_workers,
+            "window": self.prefetch,
+            "concurrency": self.job.reading.concurrency,
+        }
+
+    @property
+    def _started_workers(self) -> int:
+        """The number of workers that were started."""
+        return 0 if self._choice is None or self._choice.name == "serial" else self.job.num_workers
+
+
+def _statistics(
+    tally: Tally,
+    usage: Usage,
+    earlier: WorkerStats,
+    *,
+    words: Callable[[str], str],
+    overlaps: bool,
+    is_automatic: bool,
+    **about: Any,
+) -> LoaderStats:
+    """The statistics of a loader that may be gone."""
+    from ..statistics.stats import summarize
+
+    return _advised(summarize(tally, usage, earlier, **about), words, overlaps, is_automatic)
+
+
+def _advised(stats: LoaderStats, words: Callable[[str], str], overlaps: bool, is_automatic: bool) -> LoaderStats:
+    from ..statistics.advice import advise
+
+    has_undeclared = is_automatic and stats.executor == "process" and not has_gil()
+    return replace(stats, advice=words(advise(stats, overlaps, has_undeclared)))
 
 
 def _new_executor(name: ExecutorName, job: Job, options: Options) -> Executor:

@@ -1,6 +1,6 @@
 """The plan of a map-style dataset: it draws lists of indices from a batch sampler.
 
-position.py says where it stands, and restores that.
+position/indices.py says where it stands, and restores that.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...locks import Lock
+from ...position import indices as position
+from ...position.error_count import ErrorCount
+from ...position.progress import Progress, Start
 from ...sampler.base import changes_of
 from ...sampler.passes import BatchPass, as_keys
 from ...sampler.users import Snapshots, epochs_of, stateful_part
 from ...segments import PackedRow
 from ...work.in_flight import InFlight
 from ...work.task import Task
-from . import position
-from .base import Progress, Start
-from .errors import ErrorCount
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import bad_state
+from ...position.shards import Shards, rest_of_leftovers
 from ...ranks import Ranks
 from ...state import State, ranges_field
 from ...work.task import Chunk
-from .shard_state import Shards, rest_of_leftovers
 
 Lengths = Mapping[int, int]  # samples by shard
 

@@ -22,15 +22,15 @@ from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
 from ...locks import Lock
+from ...position import shards as position
+from ...position.error_count import NOTHING, ErrorCount, count_in
+from ...position.progress import Progress
+from ...position.shards import Hints, Leftover, LeftoverKey, ShardEnds, Shards
 from ...state import State, ranges_field
 from ...work.in_flight import InFlight
 from ...work.streams import ShardBatch, ShardEnd
 from ...work.task import Chunk, Hint, Samples, Task
-from . import shard_state
-from .base import Progress
-from .errors import NOTHING, ErrorCount, count_in
 from .quota import Quota, Stop, chunk_at
-from .shard_state import Hints, Leftover, LeftoverKey, ShardEnds, Shards
 
 
 class Phase(Enum):
@@ -68,7 +68,7 @@ class ShardPlan:
     Args:
         iteration: a number that no other live iterator of the loader has.
         carried: the leftovers of the last epoch (rollover).
-        state: a position that `shard_state.check` has accepted; None for the start of the epoch.
+        state: a position that `position.check` has accepted; None for the start of the epoch.
         quota: how many batches to deliver; None for those of all samples.
     """
 
@@ -105,11 +105,11 @@ class ShardPlan:
             ended = {shard: chunk for shard, chunk in state["ended"] if self._shards.owns(shard)}
             self._ends = ShardEnds(self._shards, ended)
             hints = [hint for hint in state["hints"] if self._shards.owns(hint["shard"])]
-            by_shard = {hint["shard"]: shard_state.load_hint(hint) for hint in hints}
+            by_shard = {hint["shard"]: position.load_hint(hint) for hint in hints}
             whole = replace(self._shards, rank=0, ranks=1)
-            saved = shard_state.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
+            saved = position.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
             own = [saved for saved in saved if self._shards.owns(saved["shard"])]
-            self._leftovers = _by_chunk(shard_state.load_leftover(self._first_chunk, saved) for saved in own)
+            self._leftovers = _by_chunk(position.load_leftover(self._first_chunk, saved) for saved in own)
             self._progress = self._progress_of(state)
             self._stop = Stop.load(state.get("stop"))
         self._hints = Hints(self._shards, self.in_flight, by_shard)
@@ -173,6 +173,16 @@ class ShardPlan:
         chunk, shard = divmod(number, self._shards.num_shards)
         self.in_flight.add(task := self._task(number, self._chunk(shard, chunk), shard))
         return task
+
+    def chunks_to_skip(self) -> int:
+        """How many chunks workers read again only to reach the next chunks of the shards and the unread leftovers."""
+        start = self._progress.position
+        chunks = [leftover.chunk for leftover in self._unread.by_number.values()]
+        for number in range(start, start + self._shards.num_shards):  # one for each shard
+            if not self._ends.is_beyond(number):
+                chunk, shard = divmod(number, self._shards.num_shards)
+                chunks.append(self._chunk(shard, chunk))
+        return sum(chunk.number for chunk in chunks if chunk.hint is None)
 
     @property
     def position(self) -> int:
@@ -288,7 +298,7 @@ class ShardPlan:
         """The leftovers for the next epoch (rollover), once this epoch is finished."""
         if self._shards.last_batch != "rollover":
             return []
-        return shard_state.carried_over(list(self._leftovers.values()), self._shards.batch_size)
+        return position.carried_over(list(self._leftovers.values()), self._shards.batch_size)
 
     def state(self) -> dict[str, Any]:
         if self._restart is not None:

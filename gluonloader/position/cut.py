@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...sampler.base import BatchSampler, is_computed, iterating_class
-from ...sampler.passes import length_of
-from ...sampler.sharded import ShardedSampler
+from ..sampler.base import BatchSampler, is_computed, iterating_class
+from ..sampler.passes import length_of
+from ..sampler.sharded import ShardedSampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from ...checks import LastBatch
-from ...errors import bad_state
-from ...frameworks import state_from_json
-from ...state import MOST, State, check_same, field, int_field, list_field, range_with, ranges_field
-from ...work.in_flight import InFlight
-from ...work.task import Chunk, Hint
-from .errors import count_in
+from ..checks import LastBatch
+from ..errors import bad_state
+from ..frameworks import state_from_json
+from ..state import MOST, State, check_same, field, int_field, list_field, range_with, ranges_field
+from ..work.in_flight import InFlight
+from ..work.task import Chunk, Hint
+from .error_count import count_in
 
 LeftoverKey = tuple[int, int, int, int]  # epoch, shard, number of the chunk, and number of the first sample in it
 

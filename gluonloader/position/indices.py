@@ -26,10 +26,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...errors import bad_argument, bad_state, warn
-from ...frameworks import state_from_json
-from ...randomness import batch_seed
-from ...sampler.base import (
+from ..errors import bad_argument, bad_state, warn
+from ..frameworks import state_from_json
+from ..randomness import batch_seed
+from ..sampler.base import (
     BatchSampler,
     OrderedSampler,
     copy_of,
@@ -40,14 +40,14 @@ from ...sampler.base import (
     read_ahead_of,
     start_order,
 )
-from ...sampler.passes import BatchPass, Pass, length_of, skip, still
-from ...sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
-from ...sampler.sharded import ShardedSampler, rank_of
-from ...sampler.users import restore, snapshot, stateful_part
-from ...state import MOST, State, check_same, field, int_field, ranges_field
-from .base import Start
+from ..sampler.passes import BatchPass, Pass, length_of, skip, still
+from ..sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
+from ..sampler.sharded import ShardedSampler, rank_of
+from ..sampler.users import restore, snapshot, stateful_part
+from ..state import MOST, State, check_same, field, int_field, ranges_field
 from .cut import Cut, cut_of
-from .errors import count_in
+from .error_count import count_in
+from .progress import Start
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 _OURS: Final = (OrderedSampler, ShardedSampler, BatchSampler)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any, Final
 
-from ...describe import counted
-from ...errors import TooManyErrors
-from ...state import State, int_field
-from ...work.in_flight import InFlight
-from ...work.info import BadSample
-from ...work.task import Task
-from ...work.tolerance import Tolerated
+from ..describe import counted
+from ..errors import TooManyErrors
+from ..state import State, int_field
+from ..work.in_flight import InFlight
+from ..work.info import BadSample
+from ..work.task import Task
+from ..work.tolerance import Tolerated
 
 NOTHING: Final = object()  # is returned instead of a batch if there is no batch to deliver
 _SHOWN: Final = 10  # samples in the text of the error

@@ -6,8 +6,8 @@ For an iterable dataset; merging_orders.py does the same for other datasets:
     state of rank 1 --+--> the state of one process that reads all shards --> each new rank takes its shards
     state of rank 2 --+
 
-A chunk has the same number on every rank (see plan/shards.py), and each shard belongs to one rank. So a chunk is
-settled if the rank that owns its shard has settled it.
+A chunk has the same number on every rank (see loading/plan/shards.py), and each shard belongs to one rank. So a chunk
+is settled if the rank that owns its shard has settled it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..state import (
     to_ranges,
 )
 from .merging_orders import merge_orders
-from .plan.shard_state import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
+from .shards import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
 
 _OWN: Final = ("batch", "ahead", "ended", "hints", "leftovers", "errors", "rank", "ranks", "stop", "epoch", "check")
 _MOST_SHARDS: Final = 2**18  # the merged state may contain a few bytes for each
@@ -38,7 +38,7 @@ _MOST_AHEAD: Final = 2**18  # chunks that some ranks have delivered, and others 
 
 
 def merge_states(states: Iterable[Any]) -> dict[str, Any]:
-    """Returns one state for the states of all ranks; see `docs/ranks.md`.
+    """Returns one state for the states of all ranks; see `docs/processes.md`.
 
     Load the result on every rank, with any number of ranks, or in a single process. Then each sample that no rank has
     delivered before comes exactly once. For a dataset with `__getitem__`, all ranks have to have delivered the same

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..errors import bad_state
 from ..state import State, add_checksum, check_same, field, int_field, list_field
-from .plan.cut import batches_of
+from .cut import batches_of
 
 _SHARED: Final = ("divides", "batch_size", "last_batch", "length", "seed", "epoch", "batch", "offset")
 _TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"

@@ -1,0 +1,1 @@
+"""Where an epoch stands: counted, saved, checked, loaded, and merged from those of several ranks."""
