@@ -2,12 +2,14 @@
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
          fewer random examples
-newest   Python 3.14, NumPy alone: the tests that are marked numpy_only; and Python 3.15: those of them that start new
-         interpreters and are not slow, and those of `core`. `.ci/pythons` gets a Python that is not installed
+newest   NumPy alone. Python 3.14: the tests that are marked numpy_only. Python 3.15: those of them that start new
+         interpreters and are not slow, and those of `core`. `.ci/pythons` gets these two if they are not installed. And
+         the oldest: Python 3.10 with NumPy 1.23, for those of `core` that are not marked numpy_only, if it is installed
 free     a free-threaded Python, NumPy and Pillow: all tests; skipped where there is none (not part of a plain `nox`)
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all tests that are not
-         marked numpy_only, of the Gluon drop-in only those of `core`; then those of `trainers` that are not slow
+         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, obstore, Hugging Face datasets, WebDataset, and moto, a
+         server of S3; all tests that are not marked numpy_only, of the Gluon drop-in only those of `core`; then those
+         of `trainers` that are not slow
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; all
          tests of the Gluon drop-in and of arrays of frameworks; those of `core` that use arrays in many ways
 ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
@@ -47,6 +49,7 @@ NEWEST = {
     "3.14": ["-m", "numpy_only"],
     "3.15": ["-m", f"({QUICK}) or (numpy_only and spawn and not slow)", "--hypothesis-profile=quick"],
 }
+OLDEST = ["-m", f"{QUICK} and not numpy_only", "--hypothesis-profile=quick"]
 FREE = ["3.15t", "3.14t", "3.13t"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
@@ -118,7 +121,7 @@ def gluon(session: nox.Session) -> None:
 def modern(session: nox.Session) -> None:
     """The newest NumPy, torch, JAX, MXNet, tables and streams."""
     data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "torchdata==0.11.0", "h5py", "zarr"]
-    network = ["fsspec", "aiohttp", "requests"]
+    network = ["fsspec", "aiohttp", "requests", "obstore", "moto[server]"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     examples = ["scikit-learn", "tqdm", "rich", "matplotlib"]
     install(session, "numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS, *TEST, "-e", ".")
@@ -138,7 +141,7 @@ def modern(session: nox.Session) -> None:
 def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
     install(session, "numpy>=2", TORCH, "torchdata", *TRAINERS, *TEST, "-e", ".")
-    run_tests(session, TRAINERS_TESTS, f"{BLOCKS}[trainers.md]")
+    run_tests(session, TRAINERS_TESTS, f"{BLOCKS}[torch.md]")
 
 
 @nox.session(python="3.11")
@@ -191,7 +194,7 @@ def run_tests_with(session: nox.Session, python: str, packages: list[str], *argu
 
 @nox.session
 def newest(session: nox.Session) -> None:
-    """Python 3.14 and 3.15, NumPy alone."""
+    """Python 3.14, 3.15 and 3.10, NumPy alone."""
     install(session, "virtualenv")
     folder = Path(session.create_tmp()).resolve() / "pythons"
     found = {version: next(pythons(version), None) for version in NEWEST}
@@ -200,6 +203,10 @@ def newest(session: nox.Session) -> None:
     for version, tests in NEWEST.items():
         python = found[version] or str(folder / "usr" / "bin" / f"python{version}")
         run_tests_with(session, python, ["numpy", *TEST], *tests)
+    if oldest := next(pythons("3.10"), None):
+        run_tests_with(session, oldest, ["numpy==1.23.*", *TEST], *OLDEST)
+    else:
+        session.warn("Python 3.10 is not installed, so it is not tested: run `pyenv install 3.10`")
 
 
 @nox.session

@@ -20,6 +20,7 @@ Each topic is a file with its cases:
     serving     programs that read the same batches from one server
     sharing     memory and speed of ranks that share their workers
     stations    counts the functions that run for a small batch
+    stores      loaders that read from an object store (`store_loaders`); a warm cache beside local files
     text        packed rows and mixtures of tokens
     tuning      the choice of `tune`, compared with a sweep
 
@@ -35,7 +36,7 @@ The comparison has several files:
     usage       processor time, page faults and memory of a loader, in a separate program
     against     compares with another commit
     page        the results as a page of Markdown
-    tables      writes the tables of README.md and docs/speed.md from this page
+    tables      writes the tables of README.md, docs/speed.md and docs/stores.md from the pages of results
     plot        draws the picture of the landing page, in the two themes of `themes`
 
 If a library is not installed, the benchmarks run without it, and the results say that it is missing.

@@ -13,8 +13,8 @@ from .harness import Table, Topic, text_of
 from .report import machine
 
 TOPICS: Final = (
-    "comparison", "actors", "balance", "bulk", "dlio", "images", "keeping", "ndarrays", "scale", "serving", "sharing",
-    "stations", "text", "tuning",
+    "comparison", "actors", "balance", "bulk", "dlio", "first", "images", "keeping", "ndarrays", "scale", "serving",
+    "sharing", "stations", "stores", "text", "tuning",
 )  # fmt: skip
 
 

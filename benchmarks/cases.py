@@ -125,6 +125,13 @@ def _labelled_tensors(count: int, size: int) -> list[tuple[Any, Any]]:
     return list(zip(_tensors(count, size), labels, strict=True))
 
 
+def _tensor_rows(count: int) -> Any:
+    """Rows of two tensors, as torch's own dataset. NumPy makes them: after threads of torch, a forked process hangs."""
+    torch = importlib.import_module("torch")
+    arrays = _floats(count, 784), np.arange(count) % 10
+    return torch.utils.data.TensorDataset(*map(torch.from_numpy, arrays))
+
+
 def _tensor_dicts() -> list[dict[str, Any]]:
     return [{"x": x, "y": y} for x, y in zip(_tensors(4096, 16), _tensors(4096, 16), strict=True)]
 
@@ -217,6 +224,12 @@ CASES: Final = {
         *_tensor_cases("pairs", "32 of (16 float32, int64 label)", lambda: _labelled_tensors(4096, 16), 32, 2000),
         *_tensor_cases("digits", "256 of (784 float32, int64 label)", lambda: _labelled_tensors(4096, 784), 256, 250),
         *_tensor_cases("dicts", "32 dicts of two of 16 float32", _tensor_dicts, 32, 2000),
+        *_tensor_cases("one", "1 of (16 float32, int64 label)", lambda: _labelled_tensors(4096, 16), 1, 2500),
+        Case(
+            "tensor-rows-serial", "256 rows of a TensorDataset of (784 float32, int64 label), shuffled, no workers",
+            _tensor_rows, 256, 200, tensors=True, in_process=True, shuffled=True, needs=("torch",),
+            contenders=("gluonloader", "gluonloader.torch", "torch"),
+        ),
         *_tensor_cases("windows", "64 of 1024 int64", _tensor_windows, 64, 500),
         *_tensor_cases(
             "ragged", "64 of 5 to 200 int32, padded by a user's function", _tensor_ragged, 64, 1500, padded=True

@@ -16,13 +16,14 @@ _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 @dataclass(frozen=True)
 class Spent:
-    """Processor time and minor page faults of a process since its start.
+    """Processor time and minor page faults of a process since its start, and the time of its children that have ended.
 
     The system counts the processor time in ticks, which usually take 10 ms.
     """
 
     cpu_s: float
     faults: int
+    ended_cpu_s: float = 0.0
 
 
 def processes(root: int | None = None) -> dict[int, Spent]:
@@ -37,7 +38,9 @@ def processes(root: int | None = None) -> dict[int, Spent]:
     for pid in found:
         found += [child for child, stat in stats.items() if int(stat[1]) == pid]
     return {
-        pid: Spent((int(stat[11]) + int(stat[12])) * _TICK, int(stat[7])) for pid in found if (stat := stats.get(pid))
+        pid: Spent((int(stat[11]) + int(stat[12])) * _TICK, int(stat[7]), (int(stat[13]) + int(stat[14])) * _TICK)
+        for pid in found
+        if (stat := stats.get(pid))
     }
 
 

@@ -28,8 +28,8 @@ from gluonloader import (
     ShardedSampler,
     merge_states,
 )
-from gluonloader.loading.plan import Start
-from gluonloader.loading.plan.position import OrderPass, fit, load
+from gluonloader.position.indices import OrderPass, fit, load
+from gluonloader.position.progress import Start
 
 from .harness import Topic
 from .report import markdown, size_of, time_of

@@ -1,7 +1,7 @@
-"""Writes the tables of README.md and docs/speed.md from a page of results: `python -m benchmarks.tables`.
+"""Writes the tables of README.md, docs/speed.md and docs/stores.md from the results: `python -m benchmarks.tables`.
 
 A table stands between two comments, <!-- results: NAME --> and <!-- end of results -->. A test compares the pages with
-benchmarks/RESULTS.md, so that no figure is changed by hand.
+benchmarks/RESULTS.md and benchmarks/STORES.md, so that no figure is changed by hand.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ Results = Mapping[str, Mapping[str, Cells]]  # the rows of each case, by loader
 Versions = Mapping[str, str]  # by package
 
 ROOT: Final = Path(__file__).parent.parent
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "speed.md")
 RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
+STORES: Final = ROOT / "benchmarks" / "STORES.md"
+# Each page with tables, and the page of results that they show:
+PAGES: Final = {ROOT / "README.md": RESULTS, ROOT / "docs" / "speed.md": RESULTS, ROOT / "docs" / "stores.md": STORES}
 
 PEERS: Final = {"torch": "torch", "MXNet": "mxnet", "Grain": "grain", "SPDL": "spdl"}  # and their packages
 OVERVIEW: Final = {
@@ -29,23 +31,29 @@ OVERVIEW: Final = {
     "big": "128 images of 3 x 224 x 224 float32",
     "jpeg": "32 JPEGs, decoded and augmented",
 }
-_CASES: Final = ("tiny", "small", "mnist", "big", "ragged", "dict32", "tokens", "inproc", "columns")
-_TENSORS: Final = ("pairs", "digits", "dicts", "windows", "ragged", "images")
+_CASES: Final = ("small", "big", "tokens", "inproc")
+_TENSORS: Final = ("dicts", "images")
 _PHOTOS: Final = {
     "gluonloader": "gluonloader, a dataset that uses OpenCV, processes",
     "auto": 'gluonloader, the same dataset, `executor="auto"` (threads)',
     "ImagePipeline": "gluonloader, `vision.ImagePipeline`, processes",
-    "scaled decode": "gluonloader, `vision.ImagePipeline` with `scaled_decode=True`, processes",
-    "gluonloader.torch": "gluonloader, a torch program with one changed import",
     "torch": "torch, the dataset that uses OpenCV",
     "MXNet": "MXNet, the dataset that uses OpenCV",
     "Gluon vision": "MXNet, `ImageRecordDataset` with Gluon's transforms",
-    "ImageRecordIter": "MXNet, `ImageRecordIter`",
-    "Grain": "Grain, the dataset that uses OpenCV, processes",
     "Grain threads": "Grain, the dataset that uses OpenCV, threads",
     "SPDL": "SPDL, the dataset that uses OpenCV, threads",
-    "SPDL decoder": "SPDL with its own decoder (FFmpeg), threads",
 }
+_STORE_LOADERS: Final = {
+    "gluonloader": ("gluonloader, `NodeCache`", ""),
+    "MosaicML Streaming": ("MosaicML Streaming", "streaming"),
+    "LitData": ("LitData", "litdata"),
+    "WebDataset": ("WebDataset", "webdataset"),
+    "torch, boto3": ("torch, a request by boto3 for each sample", ""),
+}
+_IN_BOTH_EPOCHS: Final = {
+    "samples/s": "samples/s", "first batch": "first batch", "CPU s per 10^6": "CPU s per 10<sup>6</sup> samples",
+    "requests per sample": "requests per sample", "MB": "MB fetched",
+}  # fmt: skip
 _PHOTO_CASES: Final = {"jpeg": "500 x 375", "jpeg-large": "2000 x 1333"}
 
 
@@ -104,7 +112,33 @@ def photos(results: Results, versions: Versions) -> str:
     return markdown(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
 
 
-TABLES: Final = {"overview": overview, "cases": cases, "tensors": tensors, "photos": photos}
+def store(results: Results, versions: Versions) -> str:
+    """The table of loaders that read from an object store; most cells have a figure for each of two epochs."""
+    heading = ["Epoch 1 / epoch 2", *_IN_BOTH_EPOCHS.values(), "most MB on disk", "chunks in a batch"]
+    rows = []
+    for loader, (name, package) in _STORE_LOADERS.items():
+        if cells := {column: _median(cell) for column, cell in results["store"].get(loader, {}).items()}:
+            row = [f"{name} {versions[package]}" if package else name]
+            row += [f"{cells[f'{column}, epoch 1']} / {cells[f'{column}, epoch 2']}" for column in _IN_BOTH_EPOCHS]
+            rows.append([*row, cells["MB on disk"], f"{cells['chunks in a batch']} ({cells['in a full shuffle']})"])
+    return markdown(heading, rows)
+
+
+def warm(results: Results, versions: Versions) -> str:
+    """The table of a warm cache beside local files."""
+    columns = {"local files": "local", "warm cache": "cache", "cache / local": "cache / local"}
+    rows = [[name, *(_median(cells[column]) for column in columns.values())] for name, cells in results["warm"].items()]
+    return markdown(["Samples per second", *columns], rows)
+
+
+def _median(cell: str) -> str:
+    """A cell without the least and the most, which are in parentheses."""
+    return cell.partition(" (")[0]
+
+
+TABLES: Final = {
+    "overview": overview, "cases": cases, "tensors": tensors, "photos": photos, "store": store, "warm": warm,
+}  # fmt: skip
 
 
 def _peers(versions: Versions) -> list[tuple[str, str]]:
@@ -151,8 +185,8 @@ def updated(text: str, page_of_results: str) -> str:
 
 
 def main() -> None:
-    for path in PAGES:
-        path.write_text(updated(path.read_text(), RESULTS.read_text()))
+    for path, results in PAGES.items():
+        path.write_text(updated(path.read_text(), results.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""gluonloader: a data loader with the interface of `mxnet.gluon.data`; it needs only NumPy, works with any framework.
+"""gluonloader: a data loader for programs that train with torch, JAX, MXNet or NumPy; it needs only NumPy.
 
 This file exports the names that most programs use. Others are in `gluonloader.text`, `tables`, `buckets`, `vision`,
 `records` and `errors`. `options` has objects for arguments of `DataLoader`; `types` has the classes of what programs
@@ -16,7 +16,8 @@ get. A module imports only from layers below its layer (tests/test_layers.py che
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
     arguments    checks the arguments of a loader, and makes its parts of them
-    loading      epochs, plans, positions, choice of executor
+    loading      epochs, plans, choice of executor
+    position     where an epoch stands: saved, checked, loaded, merged
     executors    where batches are made: in the caller, in threads, in processes or by Ray
     statistics   how a loader spends its time: counts, advice, traces
     work         a task, and how one batch is made
@@ -26,14 +27,15 @@ get. A module imports only from layers below its layer (tests/test_layers.py che
     tables       data frames, Parquet, npy, HDF5 and Zarr files
     batchify, buckets
     dataset, sampler
+    stores       objects of stores, read through a folder on a local disk
     guests       what is known of the insides of other libraries
     memory       the memory in which a batch travels between processes
     wire         how processes of one machine meet: names, greetings, messages with descriptors
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     options, ranks
     randomness
-    rows, segments
-    declared, decoders, describe, indices, limits, state, tree
+    rows, segments, lengths
+    declared, decoders, describe, indices, limits, replacing, state, tree
     checks
     errors, forks, interrupts, progress, units
     current, locks
@@ -67,29 +69,31 @@ if TYPE_CHECKING:
     from .bridges.bridge import bridge
     from .dataset.files import FileDataset
     from .dataset.split import random_split
-    from .loading.merging import merge_states
+    from .position.merging import merge_states
     from .repeated import RepeatedBatches
     from .sampler.mixture import MixtureSampler
     from .serving.client import attach
     from .serving.server import serve
+    from .stores.cache import NodeCache
     from .tools.tuning.tuner import tune
 
 __all__ = [
     "SKIP", "Append", "ArrayDataset", "AsList", "BatchSampler", "BlockShuffleSampler", "CompactList", "ConcatDataset",
     "DataLoader", "Dataset", "Dict", "FileDataset", "FilterSampler", "Group", "IntervalSampler", "IterableDataset",
-    "MixtureSampler", "Pad", "RandomSampler", "Ranks", "RepeatedBatches", "Rows", "Sampler", "SequentialSampler",
-    "ShardedSampler", "SimpleDataset", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "WeightedSampler", "attach", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
-    "merge_states", "random_split", "serve", "thread_safe", "tune",
+    "MixtureSampler", "NodeCache", "Pad", "RandomSampler", "Ranks", "RepeatedBatches", "Rows", "Sampler",
+    "SequentialSampler", "ShardedSampler", "SimpleDataset", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
+    "SubsetSampler", "WeightedSampler", "attach", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info",
+    "gil_free", "merge_states", "random_split", "serve", "thread_safe", "tune",
 ]  # fmt: skip
 
 __version__ = "0.2.0"
 
 # Names that are imported at their first use, and where they are.
 _LATER = {
-    "FileDataset": "dataset.files", "MixtureSampler": "sampler.mixture", "RepeatedBatches": "repeated",
-    "attach": "serving.client", "bridge": "bridges.bridge", "merge_states": "loading.merging",
-    "random_split": "dataset.split", "serve": "serving.server", "tune": "tools.tuning.tuner",
+    "FileDataset": "dataset.files", "MixtureSampler": "sampler.mixture", "NodeCache": "stores.cache",
+    "RepeatedBatches": "repeated", "attach": "serving.client", "bridge": "bridges.bridge",
+    "merge_states": "position.merging", "random_split": "dataset.split", "serve": "serving.server",
+    "tune": "tools.tuning.tuner",
 }  # fmt: skip
 _ROOMS = ("batchify", "buckets", "errors", "options", "records", "tables", "testing", "text", "types", "vision")
 _RENAMED = {"CachedLoader": "RepeatedBatches", "PackedList": "CompactList", "TupleDataset": "StackDataset"}

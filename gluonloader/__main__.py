@@ -1,4 +1,4 @@
-"""The command line: `python -m gluonloader bench | doctor | plot | records | serve | tokens | tune`."""
+"""The command line: `python -m gluonloader bench | cache | doctor | plot | records | serve | tokens | tune`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from .errors import GluonLoaderError
-from .tools import bench, plot, records, serve, tokens, tune
+from .tools import bench, cache, plot, records, serve, tokens, tune
 from .tools.doctor import command as doctor
 
 
@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m gluonloader", description="Tools of gluonloader.")
     commands = parser.add_subparsers(metavar="COMMAND")
     bench.add_to(commands.add_parser("bench", help="measure a DataLoader, also against torch's"))
+    cache.add_to(commands.add_parser("cache", help="show, fill and empty the local cache of object stores"))
     doctor.add_to(commands.add_parser("doctor", help="check a machine and a dataset, and say what to change"))
     plot.add_to(commands.add_parser("plot", help="draw a trace that DataLoader.trace has written"))
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))

@@ -137,17 +137,26 @@ def check_error_action(name: str, value: Any) -> ErrorAction:
 
 
 def parse_bytes(limit: int | str | None) -> int | None:
-    """Returns the bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
-    expected = f'pass at least {_MIN_MEMORY_LIMIT:,} bytes, as an int or as text such as "256MB", or None for no limit'
-    if limit is None:
-        return None
-    if isinstance(limit, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", limit, re.IGNORECASE)
-        if match is None:
-            raise bad_argument("memory_limit", limit, expected)
-        nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
-    else:
-        nbytes = limit
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _MIN_MEMORY_LIMIT:
-        raise bad_argument("memory_limit", limit, expected)
+    """Returns the bytes of a memory limit; None for no limit."""
+    return None if limit is None else parse_size(limit, "memory_limit", _MIN_MEMORY_LIMIT, ", or None for no limit")
+
+
+def parse_size(value: int | str, name: str, least: int, instead: str = "") -> int:
+    """Returns the bytes of a size such as 268435456, "256MB" or "1.5 GiB" (units of 1024).
+
+    Args:
+        name: of the argument.
+        least: the smallest size.
+        instead: what else may be passed, for the error text.
+
+    Raises:
+        ValueError: it is no such size.
+    """
+    nbytes: Any = value
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", value, re.IGNORECASE)
+        nbytes = None if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < least:
+        right = f'pass at least {least:,} bytes, as an int or as text such as "256MB"{instead}'
+        raise bad_argument(name, value, right)
     return nbytes

@@ -6,6 +6,10 @@ draw from the generator of a sample. So a value belongs to its thread there, unt
 
     set --> the thread --bind_to_task, in a copy of the context--> the task and what it awaits, `asyncio.to_thread` too
     get <-- the task, if there is one, or the thread
+
+NOTE [finalizers]: up to Python 3.11, the garbage collector may run while a context variable is set. If a finalizer sets
+one in the same context then, the interpreter may lose variables of the user, or crash (github.com/python/cpython issue
+148891). So a `__del__` that sets values does it in a copy of the context.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
     gil_free                users declare that a class, object or function releases the GIL and may run in threads
     thread_safe             the same, except that it may hold the GIL, if Python has one
     slow_in_random_order    a dataset has this method if a random order may be slow; it returns the text of the error
+    needed_blocks           a dataset that reads through a cache has this method; it returns the blocks of some samples
     _parts                  the library lists all datasets and functions that one of its objects calls; () if none
     _identity               of an object with `_parts`: what must be equal where a state is loaded, as JSON
 
@@ -21,7 +22,7 @@ import numpy as np
 T = TypeVar("T")
 
 IN_MEMORY: Final = (np.ndarray, np.memmap)  # not their subclasses, which may override __getitem__
-_CHEAP_TO_INDEX: Final = (*IN_MEMORY, list, tuple, range)
+_CHEAP_TO_INDEX: Final = (list, tuple, range)
 _CALLS: Final = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
@@ -115,7 +116,7 @@ def is_thread_safe(part: Any) -> bool:
 
 def _declares(part: Any, *names: str) -> bool:
     """Whether the part, or everything that it calls, has one of these declarations."""
-    if type(part) in _CHEAP_TO_INDEX:
+    if is_array(part) or type(part) in _CHEAP_TO_INDEX:
         return True
     own = getattr(part, "__dict__", {})
     if not own.keys().isdisjoint(names):
@@ -127,16 +128,22 @@ def _declares(part: Any, *names: str) -> bool:
     return parts is not None and all(_declares(inner, *names) for inner in parts)
 
 
+def is_array(data: Any) -> bool:
+    """Whether it is an array of NumPy, or a tensor of torch: its elements are samples, and it runs no user code."""
+    kind = type(data)
+    return kind in IN_MEMORY or (kind.__module__ == "torch" and kind.__qualname__ == "Tensor")
+
+
 def in_memory(data: Any) -> bool:
     """Whether the samples lie in memory, so that reading them one by one is as fast as a bulk read."""
     parts = parts_of(data)
-    return type(data) in _CHEAP_TO_INDEX or (bool(parts) and all(map(in_memory, parts or ())))
+    return is_array(data) or type(data) in _CHEAP_TO_INDEX or (bool(parts) and all(map(in_memory, parts or ())))
 
 
 def draws(data: Any) -> bool:
     """Whether reading or calling `data` may draw random numbers. Unknown code may; an array does not."""
-    if type(data) in IN_MEMORY:
-        return bool(data.dtype.hasobject)
+    if is_array(data):
+        return bool(getattr(data.dtype, "hasobject", False))
     parts = parts_of(data)
     return type(data) is not range and (parts is None or any(map(draws, parts)))
 
@@ -161,6 +168,22 @@ def slow_in_random_order(data: Any, indices: Any = None) -> str:
     if hasattr(type(data), "slow_in_random_order"):
         return str(data.slow_in_random_order(indices))
     return next(filter(None, [slow_in_random_order(part, indices) for part in parts_of(data) or ()]), "")
+
+
+def needed_blocks(data: Any, indices: Any) -> list[Any]:
+    """The blocks of caches (`stores.cache.Needed`) in which samples lie, as far as that is known.
+
+    Args:
+        indices: of the samples; what is no index of a sample is ignored.
+    """
+    if hasattr(type(data), "needed_blocks"):
+        return list(data.needed_blocks(indices))
+    return [needed for part in parts_of(data) or () for needed in needed_blocks(part, indices)]
+
+
+def caches_of(data: Any) -> list[Any]:
+    """The caches (`stores.cache.NodeCache`) through which samples are read, as far as that is known."""
+    return list(dict.fromkeys(needed.cache for needed in needed_blocks(data, ())))
 
 
 def is_async(data: Any) -> bool:

@@ -21,8 +21,8 @@ from typing import Final, ParamSpec, TypeVar
 
 __all__ = [
     "BatchTimeout", "BatchifyError", "ColumnError", "GluonLoaderError", "ImageError", "LoaderClosed",
-    "MissingExtraError", "RecordError", "SharedMemoryError", "TokenError", "TooManyErrors", "TransportError",
-    "WorkerDied", "WorkerStartError",
+    "MissingExtraError", "RecordError", "SharedMemoryError", "StoreError", "TokenError", "TooManyErrors",
+    "TransportError", "WorkerDied", "WorkerStartError",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -202,10 +202,31 @@ class TokenError(GluonLoaderError, ValueError):
 
 
 class MissingExtraError(GluonLoaderError, ImportError):
-    """An optional package is not installed. The text contains the `pip install` command that installs it."""
+    """An optional package is not installed. The text contains the `pip install` command that installs it.
+
+    Args:
+        extra: the extra of gluonloader that installs the package.
+        package: how the text names the package; by default, by the extra.
+
+    Attributes:
+        command: the command that installs the package.
+    """
 
     def __init__(self, extra: str, package: str = "") -> None:
-        super().__init__(f'{package or extra} is not installed; run pip install "gluonloader[{extra}]"')
+        super().__init__(extra, package)
+        self.extra, self.package, self.command = extra, package, install_command(extra)
+
+    def __str__(self) -> str:
+        return f"{self.package or self.extra} is not installed; run {self.command}"
+
+
+class StoreError(GluonLoaderError, OSError):
+    """A part of an object could not be fetched from a store, or the folder of its cache cannot be used.
+
+    The text names the object, the block and the bytes, and the last answer of the store. If the object was changed,
+    make the dataset again. If the store refuses the object, set the environment variables of its client. If it only
+    takes long, pass a larger `timeout` to `NodeCache`.
+    """
 
 
 class RemoteTraceback(Exception):
@@ -215,6 +236,22 @@ class RemoteTraceback(Exception):
     batch and the worker; see `hide_own_frames` for the frames that it shows. An error of the library has no such cause
     if the traceback would only repeat its text.
     """
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that installs the packages of an extra.
+
+    If the library runs from a clone that is not installed, pip finds it only by its path.
+    """
+    import importlib.metadata  # slow, and rarely needed
+
+    clone = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        importlib.metadata.distribution("gluonloader")
+    except importlib.metadata.PackageNotFoundError:
+        if os.path.exists(os.path.join(clone, "pyproject.toml")):
+            return f'pip install -e "{clone}[{extra}]"'
+    return f'pip install "gluonloader[{extra}]"'
 
 
 def import_extra(module: str, extra: str, package: str = "") -> ModuleType:

@@ -25,6 +25,16 @@ def is_int_array(keys: Any) -> bool:
     return isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu"
 
 
+def known_indices(keys: Any, length: int) -> Indices:
+    """Those of the keys that are indices of samples, from 0 to `length - 1`; reading the others raises errors."""
+    try:
+        array: Indices = np.asarray(keys, np.intp)
+    except (TypeError, ValueError, OverflowError):
+        return np.empty(0, np.intp)
+    array = np.where(array < 0, array + length, array)
+    return array[(array >= 0) & (array < length)]
+
+
 def is_mask(indices: Any) -> bool:
     """Whether `indices` is an array, column or list of bools, which would be used as the indices 0 and 1."""
     if hasattr(indices, "dtype"):

@@ -58,7 +58,7 @@ class DataLoader(Generic[Batch]):
 
     Args:
         dataset: any object with `__len__` and `__getitem__`, such as a list; or an object with `__iter__` only, which
-            is read in shards: see `IterableDataset` and `docs/iterable.md`.
+            is read in shards: see `IterableDataset` and `docs/streams.md`.
         batch_size: number of samples in a batch; None if an iterable dataset yields whole batches.
         shuffle: use a new random order in each epoch; the order depends only on `seed` and the number of the epoch.
         sampler: any iterable of indices with a length; replaces `shuffle`. Or a function `(epoch) -> indices`.
@@ -81,7 +81,7 @@ class DataLoader(Generic[Batch]):
             `timeout` is ignored. With worker processes and `on_error`, it is the limit for each sample.
         auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
         executor: "serial", "thread", "process" or "ray"; the default depends on `num_workers` and `thread_pool`. "ray"
-            makes the batches in Ray actors, perhaps on other machines; see `docs/scaling.md`. `Processes`, `Threads`
+            makes the batches in Ray actors, perhaps on other machines; see `docs/processes.md`. `Processes`, `Threads`
             and `Ray` of `gluonloader.options` have options: `Processes(max_retries=3)`. "auto" chooses the
             calling thread for small samples in memory; threads if the dataset, its transforms and `batchify_fn` are
             declared to release the GIL (`gluonloader.gil_free`) or, on a Python without a GIL, to be safe in threads
@@ -105,10 +105,10 @@ class DataLoader(Generic[Batch]):
         ranks: if several processes read the dataset, the rank of this process and the number of processes: `(index,
             count)`; "env", "torch" or "mpi" to look them up; or a `Ranks`. Each process reads its own part of the
             order that all share; of an iterable dataset, its own shards. `Ranks` says how all processes get the same
-            number of batches, and lets them share workers. All processes need the same `seed`. See `docs/ranks.md`.
+            number of batches, and lets them share workers. All processes need the same `seed`. See `docs/processes.md`.
         concurrency: how many samples of a batch each worker reads at the same time, for samples that wait for a disk or
             a network. If the dataset has `__getitems__`, it is the number of bulk reads that each worker runs at the
-            same time. The batches are those of `concurrency=1`. See `docs/waiting.md`.
+            same time. The batches are those of `concurrency=1`. See `docs/speed.md`.
         on_error: what to do if a sample raises an error: "raise" it (default), "skip" the sample, "replace" it by
             another sample, or call a function `(error, sample) -> value` that returns a sample or `gluonloader.SKIP`.
             If more than 1 % of the dataset do, the epoch ends with `TooManyErrors`; `gluonloader.options.OnError` sets

@@ -38,7 +38,7 @@ _OF_NODES: Final = "SLURM_STEP_TASKS_PER_NODE"  # the same for each node of Slur
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which samples of a dataset this process reads; see `docs/ranks.md`.
+    """Which samples of a dataset this process reads; see `docs/processes.md`.
 
     From a dataset with `__getitem__`, it reads the samples number `index`, `index + count`, `index + 2 * count`, ... of
     the order that all processes share, or the batches of the `batch_sampler` with these numbers. From an iterable
@@ -64,7 +64,7 @@ class Ranks:
             With any other dataset, it compares the orders of the processes when the first epoch starts.
         share: "node" lets all ranks on this machine share the `num_workers` worker processes of their loaders. The
             dataset may then be a function that returns the dataset, and that is called once on the machine. Give a
-            second loader a name: "node:validation". See `docs/sharing.md`.
+            second loader a name: "node:validation". See `docs/processes.md`.
 
     Raises:
         ValueError: an argument is wrong; the text says what to pass instead.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ class PackedRow:
         starts, stops: which of its tokens are in the row: those from `start` to `stop - 1`.
         size: number of tokens that fit in the row.
         align: each document starts at a multiple of this many tokens in the row.
+        cut: places in `documents` of those that have more tokens than the row contains, after `stop`.
     """
 
     documents: tuple[int, ...]
@@ -24,6 +26,7 @@ class PackedRow:
     stops: tuple[int, ...]
     size: int
     align: int = 1
+    cut: tuple[int, ...] = ()
 
     @property
     def lengths(self) -> list[int]:
@@ -32,7 +35,7 @@ class PackedRow:
 
     def __reduce__(self) -> Any:
         # Workers unpickle the rows of each batch; a frozen dataclass with slots would take five times as long.
-        return PackedRow, (self.documents, self.starts, self.stops, self.size, self.align)
+        return PackedRow, (self.documents, self.starts, self.stops, self.size, self.align, self.cut)
 
     def __repr__(self) -> str:
         shown = [
@@ -50,7 +53,9 @@ class Segments:
     Attributes:
         row: its key.
         tokens: for each document in the row its tokens there, and the token after them, if the document has one.
+        fields: for each document its other values of the same tokens, by name; empty if no document has any.
     """
 
     row: PackedRow
     tokens: list[NDArray[Any]]
+    fields: Sequence[Mapping[str, NDArray[Any]]] = ()

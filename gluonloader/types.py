@@ -13,6 +13,7 @@ from .serving.server import Server
 from .serving.stats import ConsumerStats, ServerStats
 from .statistics.stats import EpochStats, LoaderStats
 from .statistics.trace import Trace
+from .stores.cache import CacheStats
 from .text.packing import PackingStats
 from .text.token_batches import TokenBatchStats
 from .tools.tuning.trial import Trial
@@ -21,7 +22,7 @@ from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo
 from .work.usage import WorkerStats
 
 __all__ = [
-    "BadSample", "BatchInfo", "Bridge", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
+    "BadSample", "BatchInfo", "Bridge", "CacheStats", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
     "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator", "ServedLoader",
     "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
     "WorkerStats",

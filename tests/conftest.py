@@ -123,7 +123,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Where workers are not what is tested, processes are much like threads.
     """
     if OVER_RAY:
-        names = "test_ray", "[scaling.md]", "test_many_nodes"
+        names = "test_ray", "[processes.md]", "test_many_nodes"
         over_ray = [item for item in items if RAY in ways_of(item) or any(name in item.nodeid for name in names)]
         kept = [item for item in over_ray if not item.get_closest_marker("local")]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

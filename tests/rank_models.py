@@ -3,9 +3,15 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from orders import Foreign
 
-from gluonloader import BatchSampler, RandomSampler
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetSampler,
+    WeightedSampler,
+)
 from gluonloader.buckets import FixedBucketSampler
 
 
@@ -30,6 +36,24 @@ def batches_of(keys, size, last_batch, carried=()):
     if rest and last_batch == "keep":
         batches.append(rest)
     return batches, rest if last_batch == "rollover" else []
+
+
+class Foreign:
+    """A sampler of another library: its order depends on the epoch that is set, and on nothing else."""
+
+    epoch = 0
+
+    def __init__(self, length):
+        self.length = length
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
+
+    def __len__(self):
+        return self.length
 
 
 class ForeignBatches(Foreign):
@@ -73,23 +97,32 @@ def _foreign(make, length, epoch):
     return list(sampler)
 
 
-def shuffled(length, epoch):
-    """The order of a loader with shuffle=True, seed=5."""
-    return _order_of(lambda length: RandomSampler(length, seed=5), length, epoch)
+def _of(make):
+    """A sampler of the library, as an argument, and its order."""
+    return lambda length: {"sampler": make(length)}, lambda length, epoch: _order_of(make, length, epoch)
 
 
 def buckets(length):
     return FixedBucketSampler([index % 7 for index in range(length)], 3, num_buckets=2, shuffle=True, seed=4)
 
 
+WITHOUT_WEIGHTS = {
+    "random": lambda length: RandomSampler(length, seed=3),
+    "bijection": lambda length: RandomSampler(length, seed=3, method="bijection"),
+    "sequential": SequentialSampler,
+    "blocks": lambda length: BlockShuffleSampler.of_size(length, 7, 2, seed=3),
+    "subset": lambda length: SubsetSampler(np.arange(length), shuffle=True, seed=3),
+    "list": lambda length: list(range(length)),
+    "foreign": Foreign,
+}
 SAMPLERS = {  # by name: the arguments of a loader, and the order of an epoch
-    "shuffle": (lambda length: {"shuffle": True}, shuffled),
+    "shuffle": (lambda length: {"shuffle": True}, _of(lambda length: RandomSampler(length, seed=5))[1]),
     "in order": (lambda length: {}, lambda length, epoch: list(range(length))),
     "list": (lambda length: {"sampler": list(range(length))[::-1]}, lambda length, epoch: list(range(length))[::-1]),
-    "seeded": (
-        lambda length: {"sampler": RandomSampler(length, seed=2, method="bijection")},
-        lambda length, epoch: _order_of(lambda length: RandomSampler(length, 2, "bijection"), length, epoch),
-    ),
+    "seeded": _of(lambda length: RandomSampler(length, 2, "bijection")),
+    "blocks": _of(lambda length: BlockShuffleSampler.of_size(length, 7, 2, seed=3)),
+    "weighted": _of(lambda length: WeightedSampler(range(1, length + 1), seed=3)),
+    "without replacement": _of(lambda length: WeightedSampler(range(1, length + 1), replacement=False, seed=3)),
     "function": (
         lambda length: {"sampler": lambda epoch: np.random.default_rng(epoch).permutation(length)},
         lambda length, epoch: np.random.default_rng(epoch).permutation(length).tolist(),

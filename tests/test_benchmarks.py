@@ -14,7 +14,7 @@ import pytest
 from conftest import load_mxnet, run_program
 
 import benchmarks.__main__ as command
-from benchmarks import balance, comparison, scale, usage
+from benchmarks import balance, comparison, scale, store_loaders, stores, usage
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
 from benchmarks.decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
@@ -25,7 +25,7 @@ from benchmarks.page import auto_table, page, section
 from benchmarks.processes import memory_of
 from benchmarks.programs import Program, in_new_program
 from benchmarks.report import time_of
-from benchmarks.tables import RESULTS
+from benchmarks.tables import RESULTS, read_results
 from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
 
 pytestmark = pytest.mark.slow  # no part of the library
@@ -158,8 +158,8 @@ def test_the_picture_has_a_bar_for_each_time(tmp_path):
     from benchmarks import plot
 
     plot.main(picture=tmp_path / "speed.svg")
-    times = [bar.time for bars in plot.bars_of(RESULTS.read_text()).values() for bar in bars]
-    assert len(times) == 20
+    times = [bar.time for bar in plot.bars_of(RESULTS.read_text())]
+    assert len(times) == 5
     for theme, name in ((LIGHT_TEXT, "speed"), (DARK_TEXT, "speed-dark")):
         picture = (tmp_path / f"{name}.svg").read_text()
         texts = ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
@@ -396,3 +396,30 @@ def test_the_benchmark_of_programs_that_share_a_loader(capsys):
     rows = rows_of(capsys.readouterr().out)
     assert ["1 program, own loader", "1.00"] == [rows[0][0], rows[0][-1]]
     assert "attached" in [row[0] for row in rows]
+
+
+@pytest.mark.spawn
+def test_the_benchmark_of_object_stores(monkeypatch, tmp_path):
+    for needed in ("obstore", "torch"):
+        pytest.importorskip(needed)
+    for name, few in (("_IMAGES", 8), ("_TOKENS", 500_000), ("_WARM_ROUNDS", 1)):
+        monkeypatch.setattr(stores, name, few)
+    command.main(["stores", "gluonloader", "--samples", "14000", "--markdown", str(tmp_path / "R.md")])
+    results = read_results((tmp_path / "R.md").read_text())
+    found = results["store"]["gluonloader"]
+    blocks = 143.36e6 / store_loaders.CHUNK
+    assert blocks <= float(found["MB, epoch 1"]) * 1e6 / store_loaders.CHUNK
+    assert float(found["requests per sample, epoch 1"]) * 14_000 >= blocks
+    assert float(found["CPU s per 10^6, epoch 1"]) > 0
+    assert 4 < float(found["MB on disk"]) <= 72
+    assert {name.rpartition(", ")[2] for name in results["warm"]} == {"0 workers", "2 workers"}
+
+
+@pytest.mark.parametrize("damage", ["lost", "twice", "changed"])
+def test_a_loader_that_loses_or_damages_a_sample_is_not_measured(damage):
+    batch = np.stack(list(store_loaders.samples(8)))
+    others = np.stack([*batch[1:], batch[1]])
+    batches = {"lost": [batch[1:]], "twice": [others], "changed": [np.where(batch == batch[3, 5], 0, batch)]}
+    stores._read([batch[:4], batch[4:]], 0.0, 8)
+    with pytest.raises(AssertionError, match="have come"):
+        stores._read(batches[damage], 0.0, 8)

@@ -11,7 +11,7 @@ from gluonloader.randomness import PreservedGenerators
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "dataset.arrays", "dataset.base", "dataset.iterable",
     "dataset.compact", "dataset.split", "declared", "describe", "executors.base", "frameworks.base", "loader",
-    "loading.plan.base", "loading.stats", "memory.allocator", "randomness.seeds", "rows", "sampler.base",
+    "position.progress", "loading.stats", "memory.allocator", "randomness.seeds", "rows", "sampler.base",
     "sampler.bijection", "sampler.buckets", "sampler.ordered", "sampler.passes", "sampler.sharded", "sampler.shuffled",
     "sampler.weighted", "tree", "units",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import examples
 from order_positions import position
-from orders import Foreign
+from rank_models import Foreign
 from state_editor import as_saved, edited, sealed
 from state_models import cut, is_ahead, of_indices, of_shards, weights_in
 

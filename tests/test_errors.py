@@ -1,10 +1,12 @@
 """Errors of the library: what they can be caught by, and that their texts survive a process."""
 
+import importlib.metadata
 import pickle
 
 import pytest
 
-from gluonloader.errors import BatchifyError, explain_arguments
+from gluonloader import errors
+from gluonloader.errors import BatchifyError, MissingExtraError, explain_arguments
 
 
 def test_a_batchify_error_names_row_path_and_reason():
@@ -31,3 +33,22 @@ def test_an_argument_of_torch_is_explained_and_others_are_passed_on():
         draw(3, generator=None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
         draw(3, other=None)
+
+
+def test_the_text_of_a_missing_extra_survives_a_process():
+    error = MissingExtraError("vision", "OpenCV")
+    assert str(error) == 'OpenCV is not installed; run pip install "gluonloader[vision]"'
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_a_library_that_is_not_installed_is_named_by_its_path(is_clone, monkeypatch, tmp_path):
+    def none(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", none)
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "gluonloader" / "errors.py"))
+    if is_clone:
+        (tmp_path / "pyproject.toml").touch()
+    command = f'pip install -e "{tmp_path}[jax]"' if is_clone else 'pip install "gluonloader[jax]"'
+    assert str(MissingExtraError("jax")) == f"jax is not installed; run {command}"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, Way, load_mxnet, load_or_skip
 
-from gluonloader import DataLoader, Dataset, IterableDataset, get_rng, get_worker_info
+from gluonloader import DataLoader, Dataset, IterableDataset, get_rng, get_worker_info, merge_states
 from gluonloader.errors import WorkerDied
 from gluonloader.options import Processes
 
@@ -352,6 +352,24 @@ def test_resuming_by_reading_says_what_it_costs():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [batch.tolist() for batch in other] == [batch.tolist() for batch in iterator]
+
+
+def test_resuming_does_not_warn_if_no_sample_is_read_again():
+    def make(lengths, **arguments):
+        return DataLoader(IterableDataset(Parts(lengths), num_shards=len(lengths)), 4, seed=1, **arguments)
+
+    loader = make([2, 2, 2])
+    next(iterator := iter(loader))
+    rest = make([2, 2, 2])
+    rest.load_state_dict(loader.state_dict())  # all shards have ended; their samples make batches together
+    assert [batch.tolist() for batch in rest] == [batch.tolist() for batch in iterator]
+    first, second = (make([8, 8], ranks=(rank, 2)) for rank in range(2))
+    next(iter(first))
+    state = merge_states([first.state_dict(), second.state_dict()])
+    second.load_state_dict(state)  # this rank has read nothing
+    assert [batch[:, 0].tolist() for batch in second] == [[1] * 4] * 2
+    with pytest.warns(RuntimeWarning, match="reads the samples of about 1 batch again"):
+        first.load_state_dict(state)
 
 
 class Counting:

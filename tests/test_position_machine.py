@@ -6,6 +6,7 @@ another batch size, flushes, kills workers, and asks which samples come next and
 same programs; `GLUONLOADER_PROGRAMS=20000` runs so many others.
 """
 
+import copy
 import json
 import os
 import signal
@@ -22,17 +23,7 @@ from gluonloader import Ranks, merge_states
 
 PROGRAMS = int(os.environ.get("GLUONLOADER_PROGRAMS", "0"))
 STEPS = 30
-KNOWN = {
-    "shuffle",
-    "in order",
-    "list",
-    "seeded",
-    "function",
-    "lists",
-    "batches",
-    "discarding",
-    "buckets",
-}  # of the library
+KNOWN = {*SAMPLERS, *BATCH_SAMPLERS} - {"users", "stateful", "users batches"}  # of the library
 SIZES = st.integers(1, 6)
 POLICIES = st.sampled_from(["repeat", "drop", "uneven"])
 
@@ -111,6 +102,8 @@ class Positions(RuleBasedStateMachine):
     @rule(steps=st.integers(0, 5))
     def read(self, steps):
         """Reads batches of each rank, or the whole rest of the epoch if fewer are left."""
+        if self.iterators is None and self.number == 0:
+            assert [len(loader) for loader in self.loaders] == [*map(len, self.division.batches)]
         self.iterators, self.left = self.iterators or [iter(loader) for loader in self.loaders], None
         self.loaded = False
         ends = steps >= self.division.most - self.done
@@ -159,14 +152,17 @@ class Positions(RuleBasedStateMachine):
         return json.loads(json.dumps([loader.state_dict() for loader in self.loaders]))
 
     @precondition(lambda self: not self.iterators or not self.some_have_finished)
-    @rule()
-    def resume(self):
-        """Each rank loads its own state."""
-        states = self.states()
+    @rule(copies=st.booleans())
+    def resume(self, copies):
+        """Each rank loads its own state, or a copy of its loader goes on."""
+        states, loaders = self.states(), [copy.copy(loader) for loader in self.loaders]
         self.teardown()
         self.open()
-        for loader, state in zip(self.loaders, states, strict=True):
-            loader.load_state_dict(state)
+        for rank, state in enumerate(states):
+            if copies:
+                self.loaders[rank] = loaders[rank]
+            else:
+                self.loaders[rank].load_state_dict(state)
         self.loaded = True
 
     @property
@@ -183,12 +179,12 @@ class Positions(RuleBasedStateMachine):
         return in_order and not short and (carried == {0} or (self.number + self.done > 0 and len(carried) == 1))
 
     @precondition(lambda self: self.in_step and not self.left)
-    @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES, alone=st.booleans())
-    def resume_elsewhere(self, count, size, policy, alone):
+    @rule(count=st.integers(1, 5), size=SIZES, policy=POLICIES, alone=st.booleans(), text=st.booleans())
+    def resume_elsewhere(self, count, size, policy, alone, text):
         """Other ranks, another batch size or another policy: the new ranks divide the rest of the epoch."""
         same = self.size is None or size * count == self.size * self.count
         states = self.states()
-        state = merge_states(states) if len(states) > 1 else states[0]
+        state = merge_states(map(json.dumps, reversed(states)) if text else states) if len(states) > 1 else states[0]
         self.alone = alone and self.name != "stateful"
         start = self.division.after(self.done)
         number = self.number + self.done
@@ -229,7 +225,7 @@ class Positions(RuleBasedStateMachine):
 
     # What was carried over is known to `indices` only if no epoch was left out.
     @precondition(
-        lambda self: self.name in KNOWN and not self.left and not (self.jumped and self.last_batch == "rollover")
+        lambda self: self.name != "stateful" and not self.left and not (self.jumped and self.last_batch == "rollover")
     )
     @rule(ahead=st.integers(0, 3))
     def indices(self, ahead):

@@ -3,26 +3,15 @@
 import contextlib
 import io
 import os
-import pty
 
 import pytest
 from conftest import ANY
 from record_files import write
 from samples import Numbered
+from terminals import shown_on_a_terminal
 
 from gluonloader.progress import ProgressBar
 from gluonloader.records.index import build_index
-
-
-def shown_on_a_terminal(call):
-    """What `call` shows on a terminal."""
-    ours, theirs = pty.openpty()
-    with open(theirs, "w") as stderr, contextlib.redirect_stderr(stderr):
-        call()
-        print("end", file=stderr, flush=True)  # so that the next line never blocks
-        shown = os.read(ours, 10000).decode()
-    os.close(ours)
-    return shown
 
 
 def work():

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 
 import pytest
 from conftest import FORK, ONE_FORK, SERIAL
@@ -463,3 +464,37 @@ def test_views_are_read_by_a_loader(way):
 def test_wrong_views(arguments, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         NUMBERS.shard(*arguments)
+
+
+def test_batches_that_one_rank_has_delivered_ahead_do_not_come_again_after_a_merge():
+    go = threading.Event()
+
+    class Numbers:
+        """Shard 0 waits, so the other shard of its rank comes first."""
+
+        def __iter__(self):
+            return self.shard(1, 0)
+
+        def shard(self, num_shards, index):
+            for number in range(index, 32, num_shards):
+                while number == 0 and not go.is_set():
+                    go.wait(0.01)
+                yield number
+
+    def rank(index, count, **options):
+        dataset = IterableDataset(Numbers(), num_shards=4)
+        return DataLoader(dataset, 2, ranks=(index, count), seed=0, **options)
+
+    states, seen = [], []
+    for index in range(2):
+        with rank(index, 2, executor="thread", num_workers=2, in_order=False) as loader:
+            iterator = iter(loader)
+            seen += [next(iterator).tolist() for _ in range(2)]
+            states.append(loader.state_dict())
+            go.set()
+    merged = merge_states(states)
+    assert merged["ahead"]
+    rest = rank(0, 1)
+    rest.load_state_dict(merged)
+    seen += [batch.tolist() for batch in rest]
+    assert sorted(sum(seen, [])) == list(range(32))

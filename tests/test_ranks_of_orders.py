@@ -1,18 +1,13 @@
 """`ranks` for datasets with `__getitem__`: which rank reads what, what is refused or compared, and states."""
 
-import copy
 import json
-import pickle
 import threading
 from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import ANY, SERIAL, THREAD, examples, load_or_skip
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from orders import Foreign
-from rank_models import Counting, Division, ForeignBatches, shuffled
+from conftest import THREAD, load_or_skip
+from rank_models import Counting, Foreign, ForeignBatches
 
 from gluonloader import (
     BatchSampler,
@@ -50,25 +45,6 @@ def flat(batches):
 # -- which rank reads what ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(100))
-@given(
-    length=st.integers(1, 40),
-    count=st.integers(1, 8),
-    size=st.integers(1, 5),
-    policy=st.sampled_from(["drop", "repeat", "uneven"]),
-    last_batch=st.sampled_from(["keep", "discard", "rollover"]),
-)
-@pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
-def test_ranks_divide_the_order_of_each_epoch(length, count, size, policy, last_batch):
-    ranks = loaders(count, policy, length, size, shuffle=True, seed=5, last_batch=last_batch)
-    carried = []
-    for epoch in range(3):
-        division = Division(shuffled(length, epoch), 0, count, policy, size, last_batch, carried)
-        assert [len(loader) for loader in ranks] == list(map(len, division.batches))
-        assert [lists(loader) for loader in ranks] == division.batches
-        carried = division.carried
-
-
 def test_by_default_all_ranks_have_equally_many_samples():
     assert [flat(lists(loader)) for loader in loaders(3, length=7)] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
 
@@ -77,25 +53,6 @@ def test_the_rank_is_found_in_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert lists(DataLoader(range(6), 3, ranks="env")) == [[1, 3, 5]]
-
-
-@pytest.mark.parametrize("way", ANY, ids=str)
-def test_a_batch_sampler_gives_every_nth_batch_to_a_rank(way):
-    batches = [[0], [1, 2], [3], [4, 5, 6], [7]]
-    for policy, extra in (("uneven", []), ("repeat", [[0]]), ("drop", None)):
-        for index in range(2):
-            with way.loader(range(8), batch_sampler=batches, ranks=Ranks(index, 2, policy)) as loader:
-                expected = batches[index::2] + (extra or []) * index
-                assert lists(loader) == (expected[:2] if policy == "drop" else expected)
-
-
-def test_batches_of_a_batch_sampler_keep_its_settings():
-    sampler = BatchSampler(RandomSampler(10, seed=1), 4, "discard")
-    order = list(RandomSampler(10, seed=1))
-    shares = [lists(loader) for loader in loaders(2, length=10, batch_sampler=sampler)]
-    assert shares[0] == [order[:4]]
-    sampler.sampler.set_epoch(0)
-    assert lists(loaders(2, length=10, batch_sampler=sampler)[1]) == [order[4:8]]
 
 
 def test_ranks_draw_different_random_numbers():
@@ -149,15 +106,6 @@ def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():
         iterator.flush()
         seen = [first, *lists(iterator)]
     assert seen == [loader.indices(0, number) for number in range(7)]
-
-
-def test_copies_and_pickles_of_a_loader_stay_at_the_position():
-    loader = loaders(2, shuffle=True)[1]
-    iterator = iter(loader)
-    next(iterator)
-    others = [copy.copy(loader), pickle.loads(pickle.dumps(loader))]
-    rest = lists(iterator)
-    assert [lists(other) for other in others] == [rest, rest]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -318,27 +266,6 @@ def run(ranks, steps, state=None):
     return delivered, states
 
 
-def test_merged_states_fit_other_numbers_of_ranks_and_loaders_without_ranks():
-    before, states = run(loaders(4, shuffle=True), 2)
-    for state in (merge_states(states), merge_states(map(json.dumps, reversed(states))), states[0]):
-        for others in (loaders(3, "uneven", shuffle=True), [DataLoader(range(20), 2, shuffle=True, seed=0)]):
-            after, _ = run(others, None, state)
-            assert sorted(before + after) == list(range(20))
-
-
-@pytest.mark.parametrize("options", [{"shuffle": True}, {"batch_sampler": [[index] for index in range(20)]}], ids=str)
-def test_ranks_that_have_loaded_a_state_and_delivered_nothing_since_then_can_be_merged(options):
-    before, states = run(loaders(2, **options), 2)
-    for state in (merge_states(states), states[0]):
-        for count in (3, 2, 2):
-            ranks = loaders(count, "uneven", **options)
-            for loader in ranks:
-                loader.load_state_dict(state, new_batch_size="shuffle" in options)
-            state = merge_states([loader.state_dict() for loader in ranks])
-        after, _ = run(loaders(2, "uneven", **options), None, state)
-        assert sorted(before + after) == list(range(20))
-
-
 def test_with_rollover_a_rank_that_has_finished_a_later_epoch_is_not_merged():
     ranks = loaders(3, "uneven", length=7, size=1, last_batch="rollover")
     for loader in ranks:
@@ -373,73 +300,13 @@ def test_a_resumed_epoch_of_which_nothing_was_drawn_names_the_right_batch():
     assert [loader.indices(0, 1)] == [batch.tolist() for batch in iterator]
 
 
-def test_a_resumed_epoch_of_a_users_sampler_names_no_wrong_batch():
+def test_a_resumed_epoch_of_a_users_sampler_names_the_right_batch():
     with pytest.warns(RuntimeWarning, match="has to yield the same order"):
         _, states = run(loaders(2, length=3, size=1, sampler=Foreign(3)), 1)
     (loader,) = loaders(1, length=3, size=1, sampler=Foreign(3))
     loader.load_state_dict(states[0], new_batch_size=True)
-    with pytest.raises(ValueError, match="nothing was drawn since then that could be compared; read a batch first"):
-        loader.indices(0, 1)
-    assert list(loader)
-
-
-def test_a_state_of_a_loader_without_ranks_fits_ranks():
-    for options in ({"shuffle": True}, {"batch_sampler": [[index] for index in range(20)]}):
-        before, (state,) = run([loaders(1, **options)[0]], 3)
-        plain = DataLoader(range(20), seed=0, **({"batch_size": 2} if "shuffle" in options else {}), **options)
-        before, (state,) = run([plain], 3)
-        after, _ = run(loaders(3, "uneven", **options), None, state)
-        assert sorted(before + after) == list(range(20))
-
-
-def test_what_a_single_process_has_carried_over_is_in_its_first_batch():
-    plain = DataLoader(range(11), 4, shuffle=True, seed=0, last_batch="rollover")
-    list(plain)
-    _, (state,) = run([plain], 1)  # 3 samples of epoch 0, and the first of epoch 1
-    after, _ = run(loaders(2, "uneven", 11, shuffle=True, last_batch="rollover"), None, state)
-    assert sorted(after) == sorted(shuffled_by_0(11, 1)[1:9])
-
-
-def shuffled_by_0(length, epoch):
-    order = RandomSampler(length, seed=0)
-    order.set_epoch(epoch)
-    return list(order)
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_the_number_of_samples_of_all_ranks_may_stay_with_another_batch_size(steps):
-    before, states = run(loaders(4, size=1, shuffle=True), steps)
-    for others in (loaders(2, "uneven", size=2, shuffle=True), [DataLoader(range(20), 4, shuffle=True, seed=0)]):
-        after, _ = run(others, None, merge_states(states))
-        assert sorted(before + after) == list(range(20))
-    with pytest.raises(ValueError, match="all ranks together had batches of 4 x 1 = 4 samples"):
-        run(loaders(3, size=3, shuffle=True), None, merge_states(states))
-
-
-BATCH_SAMPLERS = {
-    "lists": lambda: [[index, index + 1] for index in range(0, 20, 2)],
-    "ours": lambda: BatchSampler(RandomSampler(20, seed=2), 2),
-    "buckets": lambda: FixedBucketSampler(range(20), 2, shuffle=True, seed=2),
-}
-
-
-@pytest.mark.parametrize("make", BATCH_SAMPLERS.values(), ids=BATCH_SAMPLERS)
-@pytest.mark.parametrize(("before", "after"), [(2, None), (None, 2), (None, 3), (3, None)])
-def test_batches_continue_with_ranks_that_were_saved_without_and_the_other_way(make, before, after):
-    def made(count):
-        ranks = [{"ranks": Ranks(index, count, "uneven")} for index in range(count)] if count else [{}]
-        return [DataLoader(range(20), batch_sampler=make(), batchify_fn=list, seed=0, **which) for which in ranks]
-
-    def read(ranks, steps, state=None):
-        for loader in ranks:
-            if state is not None:
-                loader.load_state_dict(state)
-            yield from (key for batch in islice(loader, steps) for key in batch)
-
-    ranks = made(before)
-    first = list(read(ranks, 2))
-    rest = list(read(made(after), None, json.dumps(ranks[0].state_dict())))
-    assert sorted(first + rest) == list(range(20))
+    found = [loader.indices(0, 1)]
+    assert found == [batch.tolist() for batch in loader] == [[list(Foreign(3))[2]]]
 
 
 @UNCOMPARED
@@ -448,19 +315,6 @@ def test_a_position_of_ranks_with_a_stateful_sampler_needs_ranks_in_a_single_pro
     with pytest.raises(ValueError, match=r"ranks=2: .*pass ranks=\(0, 1\) to continue in a single process"):
         DataLoader(range(20), 2, sampler=Counting(20), seed=0).load_state_dict(state)
     loaders(1, sampler=Counting(20))[0].load_state_dict(state)
-
-
-@UNCOMPARED
-def test_a_sampler_with_a_state_starts_the_saved_epoch_again():
-    ranks = loaders(2, "uneven", sampler=Counting(20))[:1] + loaders(2, "uneven", sampler=Counting(20))[1:]
-    run(ranks, None)
-    before, states = run(ranks, 2)
-    after, _ = run(
-        [loaders(3, "uneven", sampler=Counting(20))[index] for index in range(3)], None, merge_states(states)
-    )
-    order = np.random.default_rng(1).permutation(20).tolist()
-    assert sorted(before + after) == list(range(20))
-    assert sorted(after) == sorted(order[8:])
 
 
 @pytest.mark.filterwarnings("error", "ignore:.* ranks divide its order")
@@ -543,11 +397,3 @@ def test_states_of_a_sharded_sampler_and_of_ranks_are_the_same():
     before, states = run([DataLoader(range(20), 2, sampler=share, seed=0)], 2)
     ours, same = run(loaders(2, shuffle=True)[1:], 2)
     assert (before, states) == (ours, same)
-
-
-def test_the_ways_agree(any_way):
-    with (
-        any_way.loader(range(23), 2, shuffle=True, ranks=(1, 3)) as loader,
-        SERIAL.loader(range(23), 2, shuffle=True, ranks=(1, 3)) as serial,
-    ):
-        assert lists(loader) == lists(serial)

@@ -52,22 +52,6 @@ def test_the_remaining_batches_are_the_same_in_a_fresh_process(pipeline):
         assert found[-1] in ([[], *more[: EPOCHS - 1]], more[:EPOCHS]), way
 
 
-def test_the_state_after_a_break_is_that_of_the_last_delivered_batch(any_way):
-    with any_way.loader(range(20), 2, True) as loader:
-        seen = []
-        for batch in loader:
-            seen.append(batch.tolist())
-            if len(seen) == 3:
-                break
-        state = loader.state_dict()
-    assert state["batch"] == 3
-    with any_way.loader(range(20), 2, True) as loader:
-        loader.load_state_dict(json.dumps(state))
-        assert loader.state_dict() == state
-        seen += [batch.tolist() for batch in loader]
-    assert sorted(sum(seen, [])) == list(range(20))
-
-
 def test_an_iterator_loads_the_state_of_another_iterator(any_way):
     with any_way.loader(range(20), 2, True) as loader:
         iterator = iter(loader)
@@ -149,19 +133,6 @@ def test_a_loader_without_a_seed_takes_the_saved_one():
     other.load_state_dict(state)
     assert [batch.tolist() for batch in other] == expected
     assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
-
-
-def test_set_epoch_keeps_a_loaded_position_of_that_epoch_only():
-    loader = DataLoader(range(10), 2, True, seed=1)
-    list(loader)
-    iterator = iter(loader)
-    next(iterator)
-    state, left = loader.state_dict(), [batch.tolist() for batch in iterator]
-    for epoch, expected in ((1, left), (2, [batch.tolist() for batch in loader])):
-        other = DataLoader(range(10), 2, True, seed=1)
-        other.load_state_dict(state)
-        other.set_epoch(epoch)
-        assert [batch.tolist() for batch in other] == expected
 
 
 class Curriculum:

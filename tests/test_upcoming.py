@@ -10,27 +10,19 @@ from samples import Keys
 
 from gluonloader import (
     BatchSampler,
-    BlockShuffleSampler,
     DataLoader,
     IterableDataset,
     MixtureSampler,
     RandomSampler,
     Ranks,
-    SequentialSampler,
-    WeightedSampler,
 )
 from gluonloader.text import PackingSampler, TokenBatchSampler
 
 LENGTHS = np.random.default_rng(1).integers(1, 9, 40)
 
 
-SAMPLERS = {
-    "sequential": lambda: SequentialSampler(40),
-    "random": lambda: RandomSampler(40, seed=1),
+SAMPLERS = {  # others, also on ranks, are in tests/test_position_machine.py
     "random, of its own seed": lambda: RandomSampler(40),
-    "blocks": lambda: BlockShuffleSampler([7] * 5 + [5], 2, seed=1),
-    "weighted": lambda: WeightedSampler(range(40), seed=1),
-    "weighted, without replacement": lambda: WeightedSampler(range(1, 41), 17, replacement=False, seed=1),
     "mixture": lambda: MixtureSampler([30, 10], [1, 2], num_samples=25, seed=1),
     "rows": lambda: PackingSampler(LENGTHS, 8, window=9, seed=1),
     "rows of a mixture": lambda: PackingSampler(
@@ -73,20 +65,6 @@ def test_batches_of_a_batch_sampler():
             next(iterator)
             keys = loader.upcoming(9)
             assert rest_of(loader, iterator, epochs=9)[:9] == keys
-
-
-def test_after_a_state_was_loaded_and_in_another_epoch():
-    def make():
-        return SERIAL.loader(Keys(40), 4, shuffle=True, batchify_fn=list)
-
-    with make() as loader, make() as resumed:
-        iterator = iter(loader)
-        delivered(islice(iterator, 3))
-        resumed.load_state_dict(loader.state_dict())
-        assert resumed.upcoming(90) == loader.upcoming(90)
-        resumed.set_epoch(7)
-        keys = resumed.upcoming(50)
-        assert rest_of(resumed, iter(resumed))[:50] == keys
 
 
 def test_batches_that_were_delivered_out_of_order_are_left_out():

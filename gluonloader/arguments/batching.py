@@ -55,10 +55,14 @@ def choose_batches(dataset: Any, batching: Batching, seed: int, seed_given: bool
     divided = None if batching.ranks is None else _ranks_of_order(dataset, batching, seed_given)
     batches = _batch_sampler(dataset, batching, seed, seed_given, divided)
     check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
+    samplers = chain_of(batches)
+    for sampler in samplers:
+        if isinstance(sampler, OrderedSampler):
+            sampler.check_fits(dataset)
     comparison = None
     if divided is not None and divided.gather is not None and divided.count > 1:
         comparison = _comparison(dataset, batching, batches, divided, seed if seed_given else None)
-    return IndexSource(batches, None, len(chain_of(batches)[-1]) if is_made_here else None, comparison)
+    return IndexSource(batches, None, len(samplers[-1]) if is_made_here else None, comparison)
 
 
 def _as_sampler(name: str, sampler: Any) -> Any:

@@ -9,8 +9,8 @@ from ..dataset.iterable import asked, check_iterable, check_split, varying_steps
 from ..describe import class_name
 from ..errors import bad_argument, warn
 from ..loading.among_ranks import dividing_argument, ranks_of, refuse_unseeded
-from ..loading.plan.shard_state import Shards
 from ..loading.shard_source import ShardSource, quota_of
+from ..position.shards import Shards
 from ..ranks import Ranks
 from .batching import Batching
 

@@ -18,7 +18,6 @@ from ..executors.shared.messages import CONTENT
 from ..loading.among_ranks import ranks_of
 from ..loading.choice import Options
 from ..loading.lengths import length_if_known
-from ..wire.greeting import library_version
 from ..work.task import Job
 from .batching import Batching
 
@@ -57,13 +56,11 @@ def share_workers(
         "Python": platform.python_version(),
         CONTENT: fingerprints(dataset=dataset.function if in_server else dataset, batchify_fn=job.batchify_fn),
     }
-    meeting = Meeting(
-        share, dataset, int(ranks.index), int(ranks.count), library_version(), facts, options.start_method, timeout
-    )
+    meeting = Meeting(share, dataset, int(ranks.index), int(ranks.count), facts, options.start_method, timeout)
     if in_server:
-        built = meeting.join_ahead(job).built
-        assert built is not None  # the facts say that the dataset is a function
-        dataset.set_length(built.length)
+        length = meeting.join_ahead(job).length
+        assert length is not None  # the facts say that the dataset is a function
+        dataset.set_length(length)
     return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..declared import IN_MEMORY, calls_no_user_code
+from ..declared import IN_MEMORY, calls_no_user_code, is_array
 from ..errors import BatchifyError
 from ..frameworks import Framework, owner, owner_by_base
 from ..indices import Indices
@@ -210,6 +210,8 @@ def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
     # Texts in a column are stacked one by one, because the batch is only as wide as its longest text.
     kinds = "biufcmMSU" if type(column) in IN_MEMORY and column.ndim > 1 else "biufcmM"
     if type(column) not in IN_MEMORY or column.dtype.kind not in kinds:
+        if (batch := _batch_of_tensor(column, indices, path)) is not None:
+            return batch
         samples = pick(column, indices)
         if isinstance(samples, Rows):
             return _batch_of_rows(samples, path)
@@ -220,6 +222,15 @@ def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
     out = empty_of((count, *column.shape[1:]), native(column.dtype))
     copy_rows(column, indices, out)
     return out
+
+
+def _batch_of_tensor(column: Any, indices: Indices | None, path: str) -> Any:
+    """The batch of a column that is a tensor, if NumPy has such an array; otherwise None."""
+    framework = owner(type(column)) if is_array(column) else None
+    values = None if framework is None else framework.to_numpy(column)
+    if framework is None or values is None or values.dtype.kind not in "biufc":
+        return None
+    return framework.from_numpy(_batch_of_column(values, indices, path))
 
 
 def holds_large_array(sample: Any) -> bool:

@@ -24,7 +24,7 @@ from ..state import add_checksum, parse_state
 from ..statistics.advice import advise_on_source
 from ..statistics.stats import LoaderStats
 from ..tree import leaves
-from ..work.task import Job
+from ..work.task import Job, Task
 from .plan import BridgeTasks
 from .reader import SourceReader
 from .source import BridgeSource, convert
@@ -161,7 +161,7 @@ class Bridge:
         self.close()
 
 
-def _samples_in(batch: Any) -> int:
+def _samples_in(task: Task, batch: Any) -> int:
     """The length of the first array of a batch; 0 if it has none."""
     try:
         return next((len(leaf) for _, leaf in leaves(batch) if getattr(leaf, "shape", ())), 0)

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 from ..errors import bad_argument, warn
 from ..frameworks import state_from_json
 from ..loading.plan import NOTHING, Plan
-from ..loading.plan.base import Progress
-from ..loading.plan.errors import ErrorCount
-from ..loading.plan.shard_state import Shards
 from ..loading.shard_source import ShardSource
 from ..locks import Lock
+from ..position.error_count import ErrorCount
+from ..position.progress import Progress
+from ..position.shards import Shards
 from ..state import State, field, int_field
 from ..work.in_flight import InFlight
 from ..work.task import Chunk, Hint, Task

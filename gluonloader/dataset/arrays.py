@@ -7,11 +7,13 @@ from operator import is_
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..checks import check_indexed
-from ..declared import IN_MEMORY
+from ..declared import is_array
 from ..errors import warn
 from ..indices import as_list, lengths_of
+from ..lengths import computed_lengths, lengths_if_known
 from ..rows import Rows
 from .base import Dataset
 from .bulk import are_ints, bulk_read, each, read
@@ -57,13 +59,26 @@ class _SideBySide(Dataset):
     def __len__(self) -> int:
         return len(self._columns[0])
 
+    @computed_lengths
+    def lengths(self) -> NDArray[Any]:
+        """The number of tokens of each sample, if any column has such an attribute."""
+        named = zip(self._names or range(len(self._columns)), map(lengths_if_known, self._columns), strict=True)
+        found = [(name, lengths) for name, lengths in named if lengths is not None]
+        if not found:
+            raise AttributeError("no dataset in it has an attribute `lengths`")
+        first, lengths = found[0]
+        for name, others in found[1:]:
+            for sample in np.flatnonzero(lengths != others)[:1]:
+                what = f"sample {sample} has {lengths[sample]} tokens in {first!r}, and {others[sample]} in {name!r}"
+                raise AttributeError(f"{what}; pass the lengths of one of these datasets to the sampler")
+        return lengths
+
     def _all_rows(self) -> Rows | None:
         """All samples, if the columns lie in memory."""
         columns, (seen, rows) = self._columns, self._kept_rows
         if len(seen) != len(columns) or not all(map(is_, seen, columns)):  # at first, and if a subclass has changed one
-            kinds = set(map(type, columns))
-            in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
-            rows = Rows(self._sample(columns)) if in_memory else None
+            has_rows = any(map(is_array, columns)) and all(is_array(item) or type(item) in _LISTS for item in columns)
+            rows = Rows(self._sample(columns)) if has_rows else None
             self._kept_rows = tuple(columns), rows
         return rows
 
@@ -76,8 +91,8 @@ class _SideBySide(Dataset):
 class ArrayDataset(_SideBySide):
     """A dataset of sequences of equal length: sample `i` is the tuple of element `i` of each sequence.
 
-    All NumPy arrays are read in bulk, with one copy for each batch and array, if every other sequence is a list or a
-    dataset with a bulk read.
+    NumPy arrays and tensors of torch are read in bulk, with one copy for each batch and array, if every other sequence
+    is a list or a dataset with a bulk read.
 
     Args:
         arrays: at least one array, list or dataset. If only one is passed, a sample is its element, not a tuple.
@@ -135,7 +150,7 @@ def warn_of_columns(name: str, dataset: Any) -> None:
 
 def _has_bulk_read(columns: Sequence[Any]) -> bool:
     """Whether a bulk read of these columns is faster: all columns can be read in bulk, and not all are lists."""
-    readable = all(type(column) in (*IN_MEMORY, *_LISTS) or hasattr(column, "__getitems__") for column in columns)
+    readable = all(is_array(item) or type(item) in _LISTS or hasattr(item, "__getitems__") for item in columns)
     return readable and not all(type(column) in _LISTS for column in columns)
 
 
@@ -143,7 +158,7 @@ def _read_column(column: Any, indices: Sequence[Any]) -> Sequence[Any]:
     """The elements of an array, a list or a dataset at `indices`."""
     if hasattr(column, "__getitems__"):
         return read(column, indices)
-    return Rows(column, indices) if type(column) in IN_MEMORY else [column[index] for index in as_list(indices)]
+    return Rows(column, indices) if is_array(column) else [column[index] for index in as_list(indices)]
 
 
 def _draws_nothing(items: Any) -> bool:

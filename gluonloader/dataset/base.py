@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_flags, check_function, check_int, check_shard
-from ..declared import IN_MEMORY, in_memory, is_async, parts_of, slow_in_random_order
+from ..declared import in_memory, is_array, is_async, needed_blocks, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
-from ..indices import as_list, between, checked_index, checked_indices, lengths_of
+from ..indices import as_list, between, checked_index, checked_indices, known_indices, lengths_of
+from ..lengths import computed_lengths, known_lengths
 from ..rows import Rows
 from ..tree import Sample
 from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, settled, split_where_changed
@@ -187,7 +188,7 @@ class SimpleDataset(Dataset):
     def _all_rows(self) -> Rows | None:
         data, (seen, rows) = self._data, self._kept_rows
         if seen is not data:  # at first, and if a subclass has set `_data`, as subclasses of Gluon's class do
-            rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
+            rows = Rows(data) if is_array(data) and data.ndim else data if type(data) is Rows else None
             self._kept_rows = data, rows
         return rows
 
@@ -235,6 +236,16 @@ class Subset(Dataset):
         rows = checked_indices(indices, len(self))
         return read(self._dataset, kept.start + kept.step * rows if isinstance(kept, range) else kept[rows])
 
+    @computed_lengths
+    def lengths(self) -> NDArray[Any]:
+        """The number of tokens of each sample, if the dataset has such an attribute."""
+        kept = self._indices
+        if isinstance(kept, list):
+            raise AttributeError("its indices are no ints")
+        lengths = known_lengths(self._dataset)
+        indices = np.arange(kept.start, kept.stop, kept.step) if isinstance(kept, range) else kept
+        return lengths[checked_indices(indices, len(lengths))]
+
     @property
     def _parts(self) -> tuple[Any, ...]:
         return (self._dataset,)
@@ -249,6 +260,14 @@ class Subset(Dataset):
             return slow_in_random_order(self._dataset, range(first, last, kept.step * indices.step))
         rows = slice(None) if indices is None else np.asarray(indices, np.intp)
         return slow_in_random_order(self._dataset, np.asarray(kept, np.intp)[rows])
+
+    def needed_blocks(self, indices: Any) -> list[Any]:
+        """The blocks of caches in which samples lie; see `gluonloader.declared`."""
+        kept = self._indices
+        if isinstance(kept, list):  # of keys that are no ints
+            return []
+        rows = known_indices(indices, len(self))
+        return needed_blocks(self._dataset, kept.start + kept.step * rows if isinstance(kept, range) else kept[rows])
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -269,7 +288,12 @@ class ConcatDataset(Dataset):
     sample by sample.
 
     Args:
-        datasets: at least one object with `__len__` and `__getitem__`; or a list of such objects.
+        datasets: at least one object with `__len__` and `__getitem__`; or a list of such objects; or a dict, whose keys
+            are their names, for a `MixtureSampler`.
+
+    Attributes:
+        datasets: a list of them.
+        names: their names; None if they have no names.
 
     Raises:
         ValueError: no dataset is passed, or a dataset has no length.
@@ -279,8 +303,12 @@ class ConcatDataset(Dataset):
     (3, 'c', 'a')
     """
 
+    names: list[str] | None = None
+
     def __init__(self, *datasets: Any) -> None:
-        parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], (list, tuple)) else datasets
+        parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], (list, tuple, dict)) else datasets
+        if isinstance(parts, dict):
+            self.names, parts = list(parts), list(parts.values())
         if not parts:
             raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
         for number, part in enumerate(parts):
@@ -307,6 +335,11 @@ class ConcatDataset(Dataset):
         parts = split_where_changed(order, owners)
         return interleave([read(self.datasets[owners[part[0]]], keys[part]) for part in parts], order)
 
+    @computed_lengths
+    def lengths(self) -> NDArray[Any]:
+        """The number of tokens of each sample, if all datasets have such an attribute."""
+        return np.concatenate([known_lengths(part) for part in self.datasets])
+
     @property
     def _parts(self) -> tuple[Any, ...]:
         return tuple(self.datasets)
@@ -317,12 +350,19 @@ class ConcatDataset(Dataset):
         parts = zip(self.datasets, self._bounds.tolist(), self._ends, strict=False)
         return next(filter(None, [slow_in_random_order(part, between(indices, *ends)) for part, *ends in parts]), "")
 
+    def needed_blocks(self, indices: Any) -> list[Any]:
+        """The blocks of caches in which samples lie; see `gluonloader.declared`."""
+        rows = known_indices(indices, len(self))
+        parts = zip(self.datasets, self._bounds.tolist(), self._ends, strict=False)
+        return [needed for part, *ends in parts for needed in needed_blocks(part, between(rows, *ends))]
+
     def __len__(self) -> int:
         return self._ends[-1]
 
     @short_repr
     def __repr__(self) -> str:
-        return call(self, *map(describe, self.datasets))
+        parts = map(describe, self.datasets)
+        return call(self, *(parts if self.names is None else map("{}={}".format, self.names, parts)))
 
 
 class Transformed(Dataset):
@@ -338,6 +378,11 @@ class Transformed(Dataset):
     @bulk_read(lambda self: hasattr(self._data, "__getitems__") and not in_memory(self._data))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         return each(self._apply, read(self._data, indices), indices)
+
+    @computed_lengths
+    def lengths(self) -> NDArray[Any]:
+        """Not known; this method says so."""
+        raise AttributeError("a transform may change them; pass lengths of what it returns to the sampler")
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -375,7 +420,8 @@ class AsyncTransformed(Transformed):
         samples = await settled(read(self._data, indices))
         return [await settled(result) for result in each(self._apply, samples, indices)]
 
-    _parts = Transformed._parts  # a class that reads samples in another way does not inherit it
+    # A class that reads samples in another way does not inherit these.
+    _parts, lengths = Transformed._parts, Transformed.lengths
 
 
 class _BatchTransformed(Transformed):
@@ -396,7 +442,8 @@ class _BatchTransformed(Transformed):
     def __repr__(self) -> str:
         return f"{describe(self._data)}.transform({describe(self._fn)}, batched=True)"
 
-    _parts = Transformed._parts  # a class that reads samples in another way does not inherit it
+    # A class that reads samples in another way does not inherit these.
+    _parts, lengths = Transformed._parts, Transformed.lengths
 
 
 class _First:

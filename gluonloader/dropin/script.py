@@ -13,10 +13,14 @@ from collections.abc import Callable, Container
 from types import ModuleType, TracebackType
 
 from ..errors import MissingExtraError
+from ..wire.greeting import library_version
+from .report import Report
 
 
 def run_script(package: str, library: str, install: Callable[[], object]) -> None:
-    """The command line `python -m package [-v] script.py arg ...`, or `-m module arg ...`.
+    """The command line `python -m package [options] script.py arg ...`, or `-m module arg ...`.
+
+    When the script ends, a line on standard error says what it has gained; see report.py.
 
     Args:
         package: the package of gluonloader that is run, e.g. "gluonloader.torch".
@@ -28,6 +32,15 @@ def run_script(package: str, library: str, install: Callable[[], object]) -> Non
         description=f"Runs a script that uses {library}, with gluonloader's classes instead.",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="print what is replaced")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        default=os.environ.get("GLUONLOADER_QUIET", "0") not in ("", "0"),
+        help="print nothing when the script ends; GLUONLOADER_QUIET=1 does the same",
+    )
+    parser.add_argument("--stats", action="store_true", help="print the statistics of each loader when the script ends")
+    parser.add_argument("--version", action="version", version=f"gluonloader {library_version()}")
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module, e.g. -m package.train")
     parser.add_argument("script", help="a Python file, or with -m the name of a module")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the script")
@@ -41,6 +54,8 @@ def run_script(package: str, library: str, install: Callable[[], object]) -> Non
     except MissingExtraError as error:
         parser.error(str(error))
 
+    if options.stats or not options.quiet:
+        Report(library, options.stats).begin()
     starters = {sys.modules["__main__"].__file__, __file__, "<frozen runpy>", runpy.__file__}
     sys.excepthook = functools.partial(_show, starters)
     sys.argv = [options.script, *options.args]

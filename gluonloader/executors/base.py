@@ -242,8 +242,11 @@ class Executor(Protocol):
     def resubmit(self, window: Window) -> None:
         """Submits the missing tasks of `window` that an interrupted call has lost; see NOTE [interrupts]."""
 
-    def wait(self, window: Window, timeout: float | None) -> None:
-        """Waits until the next batch of `window` is ready, `window` is cancelled, or `timeout` seconds are over."""
+    def wait(self, window: Window, timeout: float | None) -> Outcome | None:
+        """Waits until the next batch of `window` is ready, `window` is cancelled, or `timeout` seconds are over.
+
+        Returns the outcome of the next batch if this call has made it. Other outcomes are in the window.
+        """
 
     def wake(self) -> None:
         """Wakes the thread that waits for a window that was cancelled. Takes no lock; see NOTE [cancelled]."""

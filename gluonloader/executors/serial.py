@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
 from ..errors import LoaderClosed, WorkerStartError, text_of
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..memory.buffers import BatchMemory, BufferPool
-from ..randomness import PreservedGenerators, seed_restorable
+from ..randomness import PreservedGenerators, SparedGenerators
 from ..work.core_wait import close_statistics
-from ..work.maker import BatchMaker
+from ..work.maker import BatchMaker, held_by
 from ..work.task import Job, Task
 from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Window
@@ -28,7 +29,9 @@ class SerialExecutor:
     window, makes_ahead, keeps_streams = 1, False, False
 
     def __init__(self, job: Job) -> None:
-        self._maker, self.usage = BatchMaker(job, 0, seed_restorable), Usage()
+        self._job, self.usage, self._generators = job, Usage(), SparedGenerators()
+        self._maker = BatchMaker(job, 0, self._generators.seed)
+        self._running = self._maker.running()
         self._iterable, self._readings = job.iterable, WeakSet[_Reading]()
         self._buffers = BufferPool(window=1)
         self._memory = BatchMemory(self._buffers)
@@ -41,22 +44,24 @@ class SerialExecutor:
     def resubmit(self, window: Window) -> None:
         pass
 
-    def wait(self, window: Window, timeout: float | None) -> None:
+    def wait(self, window: Window, timeout: float | None) -> Outcome | None:
         with self._lock:
-            self._make_until_ready(window)
+            return self._next_of(window)
 
-    def _make_until_ready(self, window: Window) -> None:  # see NOTE [loops and try] in interrupts.py
+    def _next_of(self, window: Window) -> Outcome | None:
+        """Makes the next batch; None if the window was cancelled, perhaps meanwhile."""
         # This variable keeps the streams open if another thread cancels the window while a batch is made.
         reading = self._reading_of(window) if self._iterable else None
-        while window.ready is None and not window.cancelled and (task := window.next_missing) is not None:
-            if not self._closed:
-                outcome = self._make(task, None if reading is None else reading.streams)
-            if self._closed:  # perhaps by a signal handler while the batch was made
-                self._close_readings()
-                raise LoaderClosed("the loader was closed while this thread waited for a batch")
-            window.put(outcome)
-        if window.cancelled:
+        task = None if window.cancelled else window.next_missing
+        if task is None:
             window.reading = None
+            return None
+        if not self._closed:
+            outcome = self._make(task, None if reading is None else reading.streams)
+        if self._closed:  # perhaps by a signal handler while the batch was made
+            self._close_readings()
+            raise LoaderClosed("the loader was closed while this thread waited for a batch")
+        return outcome
 
     def _reading_of(self, window: Window) -> _Reading:
         reading: _Reading | None = window.reading
@@ -88,7 +93,7 @@ class SerialExecutor:
                 self._close_readings()
             finally:
                 self._lock.release()
-        # Otherwise a batch is made now, and `_make_until_ready` closes them afterwards.
+        # Otherwise a batch is made now, and `_next_of` closes them afterwards.
         self._maker.close()
         self._buffers.close()
         close_statistics()
@@ -96,15 +101,33 @@ class SerialExecutor:
     def _make(self, task: Task, streams: Streams | None) -> Outcome:
         if not self._started:
             self._start(task)
+        with self._memory:
+            try:
+                batch = self._maker.measured(self._batch_of, task, self.usage, streams)
+                return Made(task, batch, made_s=self._maker.timer.took * 1e-9)
+            except Exception as error:
+                return Failed(task, error)
+
+    def _batch_of(self, task: Task, streams: Streams | None) -> Any:
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
-            return self._made(task, streams)
-        running, generators = self._maker.running(), PreservedGenerators(self._maker.held)
+            return self._maker.make(task, streams=streams)
+        error = batch = None
         try:
-            with running, generators:
-                return self._made(task, streams)
+            with self._running, self._generators:
+                try:
+                    batch = self._maker.make(task, streams=streams)
+                except Exception as raised:  # perhaps since it drew other numbers than it should
+                    if from_signal_handler(raised):
+                        raise  # not hidden by a batch that is made again
+                    error = raised
         finally:
-            running.restore()
-            generators.restore()
+            self._running.restore()
+            self._generators.restore()
+        if self._generators.missed:  # see NOTE [spared generators]
+            return self._batch_of(task, streams)
+        if error is not None:
+            raise error
+        return batch
 
     def _start(self, task: Task) -> None:
         running = self._maker.running()
@@ -112,6 +135,10 @@ class SerialExecutor:
             with running:
                 self._maker.start(task.epoch)
                 self._maker.find_generators()
+                reading = self._job.reading
+                held = self._maker.held if reading.reseed_generators else held_by(self._job)
+                can_repeat = not self._iterable and reading.on_error == "raise" and not held
+                self._generators.begin(self._maker.held, can_repeat)
         except Exception as error:
             if from_signal_handler(error):
                 raise
@@ -119,16 +146,6 @@ class SerialExecutor:
         finally:
             running.restore()
         self._started = True
-
-    def _made(self, task: Task, streams: Streams | None) -> Outcome:
-        with self._memory:
-            try:
-                batch = self._maker.make_measured(task, self.usage, streams)
-                return Made(task, batch, made_s=self._maker.timer.took * 1e-9)
-            except Exception as error:
-                if from_signal_handler(error):
-                    raise  # the batch is still missing, so it is made again
-                return Failed(task, error)
 
 
 class _Reading:
@@ -139,7 +156,7 @@ class _Reading:
 
     def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
         if not ends():
-            self.close()
+            copy_context().run(self.close)  # see NOTE [finalizers] in current.py
 
     def close(self) -> None:
         """Closes the streams, as worker 0 would; the random generators of the caller stay as they are."""

@@ -242,7 +242,7 @@ class ThreadExecutor:
     def _make(self, maker: Maker, memory: BatchMemory, task: Task, streams: Streams | None) -> Outcome:
         try:
             with memory:
-                batch = maker.make_measured(task, self.usage, streams)
+                batch = maker.measured(maker.make, task, self.usage, streams)
                 return Made(task, batch, made_s=maker.timer.took * 1e-9, worker=maker.worker)
         except BaseException as error:  # no signal handler runs in this thread, so it is an error of the batch
             forget_variables(error)  # now, since the program may never read this batch

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import add_note
-from ..tree import map_leaves
+from ..tree import children, refill
 from .base import Framework, is_numeric, warn_once
 from .find import named, owner
 
@@ -17,24 +17,21 @@ OUTPUTS: Final = ("numpy", "mxnet", "torch", "jax")
 Leaf = Callable[[Any], Any]
 
 
-def map_arrays(fn: Leaf, batch: Any) -> Any:
+def map_arrays(fn: Leaf, batch: Any, path: str = "") -> Any:
     """Returns the same containers with `fn(array)` in place of each array of NumPy or of a framework.
 
     Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`. An exception of
     `fn` gets a note that names the array's path in the batch.
     """
-
-    def on_leaf(leaf: Any, path: str) -> Any:
-        kind = type(leaf)
-        if kind is not np.ndarray and owner(kind) is None:
-            return leaf
+    kind = type(batch)
+    if kind is np.ndarray or owner(kind) is not None:
         try:
-            return fn(leaf)
+            return fn(batch)
         except Exception as error:
             add_note(error, f"gluonloader: while output converted {path or 'the batch'}")
             raise
-
-    return map_leaves(on_leaf, batch)
+    items = children(batch)
+    return batch if items is None else refill(batch, [map_arrays(fn, item, path + step) for step, item in items])
 
 
 def converter(output: str | Framework | Leaf) -> Leaf:

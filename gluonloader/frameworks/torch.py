@@ -14,6 +14,7 @@ from ..interrupts import from_signal_handler
 from .base import LACKING, Array, Empty, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
 
 _DTYPE: Final = attrgetter("dtype")
+_SMALL: Final = 16 * 1024  # bytes; to copy a smaller batch takes less time than to make torch write into given memory
 
 
 def is_shared(value: Any) -> bool:
@@ -92,6 +93,10 @@ class Torch:
         if type(first) is not torch.Tensor or dtype is None or len(set(map(_DTYPE, arrays))) > 1:
             return None
         try:
+            if first.nbytes * len(arrays) <= _SMALL:
+                stacked = torch.stack(arrays)
+                is_plain = stacked.layout is torch.strided and stacked.is_cpu and not stacked.requires_grad
+                return stacked if is_plain else None
             batch = empty((len(arrays), *first.shape), dtype)
             return torch.stack(arrays, out=torch.from_numpy(batch) if dtype.names is None else self.from_numpy(batch))
         except RuntimeError as error:

@@ -5,7 +5,7 @@
 
 After `install()`, unchanged code that uses `mxnet.gluon.data` loads its batches with gluonloader. MXNet is imported at
 the first use of a name in `__all__` other than `patch_numpy`, so `patch_numpy` can be called before the import.
-docs/migrating-from-gluon.md lists what differs from Gluon.
+docs/gluon.md lists what differs from Gluon.
 """
 
 from __future__ import annotations

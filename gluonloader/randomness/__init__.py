@@ -15,3 +15,4 @@ from .seeds import (
     set_current_batch,
     set_current_seed,
 )
+from .spared import SparedGenerators

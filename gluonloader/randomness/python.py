@@ -18,6 +18,7 @@ from ..limits import has_gil
 
 _STATE: Final = struct.Struct("=I624I")  # the index of the next word, and the key
 _Memory: Final = ctypes.c_char * _STATE.size
+_Start: Final = ctypes.c_char * 12  # the index and the first words of the key; each draw changes one of them
 
 _generator: Final[Any] = getattr(random.random, "__self__", None)  # of the functions of `random`
 
@@ -37,16 +38,19 @@ def _find() -> Any:
 
 
 _memory: Final = _find()
+_start: Final = None if _memory is None else _Start.from_buffer(_memory)
 
 
 def save() -> tuple[Any, ...]:
-    """Returns the state, for `restore` and to be compared."""
+    """Returns the state, for `restore`."""
     if _memory is None:
         return random.getstate()
     return _memory.raw, _generator.gauss_next
 
 
-peek: Final = save
+def peek() -> Any:
+    """A value that changes when numbers are drawn."""
+    return random.getstate() if _start is None else (_start.raw, _generator.gauss_next)
 
 
 def restore(state: tuple[Any, ...]) -> None:

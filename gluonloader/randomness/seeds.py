@@ -119,27 +119,33 @@ def seed_restorable(seed: int) -> None:
 
 
 class PreservedGenerators:
-    """Saves the states of the global and the `held` generators, and restores them after the block; seed them in it."""
+    """Saves the states of the global and the `held` generators, and restores them after the block."""
 
-    __slots__ = ("_batch", "_held", "_saved")
+    __slots__ = ("_batch", "_entered", "_held", "_saved")
 
     def __init__(self, held: Iterable[Any] = ()) -> None:
-        self._held = held
+        self._held, self._entered = held, False
         self._saved: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> None:
         self._batch = _current.get()
-        for generator in (*_loaded(), *self._held):
+        self._entered = True
+        for generator in (*self._globals(), *self._held):
             self._saved.append((generator, generator.save()))
+
+    def _globals(self) -> list[ModuleType]:
+        """The modules of the global generators that are saved."""
+        return loaded()
 
     def __exit__(self, *exception: object) -> None:
         self.restore()
 
     def restore(self) -> None:
         """Restores what is not restored yet; a signal handler may have raised before `__exit__` could start."""
-        if self._saved:
+        if self._entered:
             _current.set(self._batch)
             restore_all(self._saved)
+            self._entered = False
 
 
 def postponed(function: Callable[[], object]) -> Callable[[], None]:
@@ -155,12 +161,11 @@ def postponed(function: Callable[[], object]) -> Callable[[], None]:
 
 
 def _states() -> list[tuple[Any, Any]]:
-    states = [(generator, generator.save()) for generator in _loaded()]
-    restore_all(states.copy())  # since `save` may draw a number
-    return states
+    return [(generator, generator.save()) for generator in loaded()]
 
 
-def _loaded() -> list[ModuleType]:
+def loaded() -> list[ModuleType]:
+    """The modules of the global generators whose packages are loaded."""
     return [generator for package, generator in RESTORABLE.items() if package in sys.modules]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read
-from ..indices import checked_index, checked_indices
+from ..indices import checked_index, checked_indices, known_indices
+from ..stores.cache import Needed, NodeCache, slow_in_blocks
 from .reader import RecordFile
 
 
@@ -25,9 +26,11 @@ class RecordFileDataset(Dataset):
         key_type: function that converts the text of a key in the index to the key; for example int or str.
         partial: whether the index may list only some of the records of the file. By default a record that the index
             does not list is an error, since otherwise the class would not notice a truncated index.
+        cache: a `NodeCache`, if the file and its index are objects in a store and the paths are URLs.
 
     Raises:
         FileNotFoundError: the file does not exist, or it has no index. `build_index` writes an index.
+        StoreError: the store refuses the file, or the file was changed. Also raised when a sample is read.
         RecordError: the index is damaged, or belongs to another file. Also raised when a sample is read, if its record
             is damaged.
     """
@@ -38,8 +41,10 @@ class RecordFileDataset(Dataset):
         index: str | os.PathLike[str] | None = None,
         key_type: Callable[[str], Any] = int,
         partial: bool = False,
+        cache: NodeCache | None = None,
     ) -> None:
-        self._records = RecordFile(path, index, key_type, partial)
+        self._records = RecordFile(path, index, key_type, partial, cache)
+        self._is_cached = cache is not None
 
     @property
     def keys(self) -> list[Any]:
@@ -48,6 +53,23 @@ class RecordFileDataset(Dataset):
 
     def __getitem__(self, index: Any) -> Any:
         return self._records.read(checked_index(index, len(self._records)))
+
+    @property
+    def blocks(self) -> list[int]:
+        """The number of records in each block of the file, as a cache reads it: for `BlockShuffleSampler`.
+
+        A local file has blocks of the default size.
+        """
+        return self._records.blocks()
+
+    def needed_blocks(self, indices: Any) -> list[Needed]:
+        """The blocks in which samples lie; see `gluonloader.declared`."""
+        needed = self._records.needed(known_indices(indices, len(self)))
+        return [] if needed is None else [needed]
+
+    def slow_in_random_order(self, indices: Any = None) -> str:
+        """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
+        return slow_in_blocks(self, indices) if self._is_cached else ""
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:

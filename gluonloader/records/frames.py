@@ -58,8 +58,11 @@ def mapped(path: str) -> Mapped:
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR) if size else b""
 
 
-def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span], int]:
+def spans_of(file: Mapped, start: int, limit: int, path: str, base: int = 0) -> tuple[list[Span], int]:
     """Returns the start and end of the data in each frame of the record at `start`, and the end of the record.
+
+    Args:
+        base: where `file` starts, if it is only a part of the file at `path`; for error texts.
 
     Raises:
         RecordError: a frame is damaged, or the record ends after `limit`.
@@ -69,37 +72,39 @@ def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span
     while True:
         if at + _HEADER.size > limit or at % 4:
             what = f"only {limit - at} bytes are left for the frame" if at % 4 == 0 else "this byte is no multiple of 4"
-            raise RecordError(f"a frame should start here, but {what}", path, at)
+            raise RecordError(f"a frame should start here, but {what}", path, base + at)
         magic, word = _HEADER.unpack_from(file, at)
         flag, length = word >> 29, word & MAX_LENGTH
         if magic != MAGIC:
             what = f"a frame should start here with {MAGIC.hex()}, but the bytes here are {magic.hex()}"
-            raise RecordError(what, path, at)
+            raise RecordError(what, path, base + at)
         if flag not in ((_MIDDLE, _LAST) if spans else (_WHOLE, _FIRST)):
             expected = "the next part of a record" if spans else "a record"
-            raise RecordError(f"{expected} should start here, but the flag of this frame is {flag}", path, at)
+            raise RecordError(f"{expected} should start here, but the flag of this frame is {flag}", path, base + at)
         first = at + _HEADER.size
         last = first + length
         at = last + -length % 4
         if at > limit:
             what = f"the data of this frame need {at - first} bytes, but only {limit - first} bytes are left"
-            raise RecordError(what, path, first - _HEADER.size)
+            raise RecordError(what, path, base + first - _HEADER.size)
         if last != at and (flag in (_FIRST, _MIDDLE) or any(file[last:at])):
             what = f"the length {length} of this frame is wrong, or the zeros at the end of this frame were changed"
-            raise RecordError(what, path, first - _HEADER.size)
+            raise RecordError(what, path, base + first - _HEADER.size)
         spans.append((first, last))
         if flag in (_WHOLE, _LAST):
             return spans, at
 
 
-def check_no_frame_in(file: Mapped, spans: list[Span], path: str) -> None:
-    """Raises a RecordError if a frame starts inside the data of another frame, whose length is then too large."""
+def check_no_frame_in(file: Mapped, spans: list[Span], path: str, base: int = 0) -> None:
+    """Raises a RecordError if a frame starts inside the data of another frame, whose length is then too large.
+
+    `base`: as for `spans_of`.
+    """
     for first, last in spans:
         for inner in _aligned_magics(file, first, last):
-            raise RecordError(
-                f"a frame with {last - first} bytes of data starts here, but at byte {inner} a frame starts in it",
-                path, first - _HEADER.size,
-            )  # fmt: skip
+            what = f"a frame with {last - first} bytes of data starts here"
+            text = f"{what}, but at byte {base + inner} a frame starts in it"
+            raise RecordError(text, path, base + first - _HEADER.size)
 
 
 def data_of(file: Mapped, spans: list[Span]) -> bytes:

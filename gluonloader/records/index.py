@@ -8,15 +8,12 @@ from typing import Any
 
 from ..errors import RecordError, bad_argument
 from ..progress import ProgressBar
+from ..replacing import replacing
+from ..stores.objects import full_path
 from .frames import mapped, starts_of
 
 _SHOWN = 1024  # records between two updates of the progress bar
 _MAX_DIGITS = 18  # of an offset; longer offsets may not fit in 64 bits
-
-
-def full_path(path: Any) -> str:
-    """Returns the absolute path; `~` is the home folder of the user."""
-    return os.path.abspath(os.path.expanduser(os.fsdecode(path)))
 
 
 def index_path(path: Any, index: Any = None) -> str:
@@ -38,20 +35,25 @@ def read_index(path: str, key_type: Callable[[str], Any]) -> tuple[list[Any], li
     Raises:
         RecordError: a line is damaged, or two lines have the same key.
     """
+    with open(path, "rb") as file:
+        return parse_index(file, path, key_type)
+
+
+def parse_index(lines: Iterable[bytes], path: str, key_type: Callable[[str], Any]) -> tuple[list[Any], list[int]]:
+    """The keys and the offsets in the lines of an index; raises as `read_index`."""
     keys, offsets = list[Any](), list[int]()
     start = 0
-    with open(path, "rb") as file:
-        for line in file:
-            text, _, offset = line.strip().partition(b"\t")
-            if not offset.isdigit() or len(offset) > _MAX_DIGITS:
-                raise _bad_line(path, len(keys), start, line, "a line must contain a key, a tab and an offset")
-            try:
-                keys.append(key_type(text.decode()))
-            except ValueError as error:
-                expected = f"the key must be of type {getattr(key_type, '__name__', key_type)}; pass another key_type"
-                raise _bad_line(path, len(keys), start, line, f"{expected}, or correct the line") from error
-            offsets.append(int(offset))
-            start += len(line)
+    for line in lines:
+        text, _, offset = line.strip().partition(b"\t")
+        if not offset.isdigit() or len(offset) > _MAX_DIGITS:
+            raise _bad_line(path, len(keys), start, line, "a line must contain a key, a tab and an offset")
+        try:
+            keys.append(key_type(text.decode()))
+        except ValueError as error:
+            expected = f"the key must be of type {getattr(key_type, '__name__', key_type)}; pass another key_type"
+            raise _bad_line(path, len(keys), start, line, f"{expected}, or correct the line") from error
+        offsets.append(int(offset))
+        start += len(line)
     if len(set(keys)) < len(keys):
         seen = set[Any]()
         key = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
@@ -80,10 +82,8 @@ def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | No
     with ProgressBar(len(file_map), "bytes") as progress:
         lines = [index_line(key, start) for key, start in enumerate(_shown(starts_of(file_map, path), progress))]
         progress.reach(len(file_map))
-    unfinished = f"{index}.part"
-    with open(unfinished, "wb") as file:
+    with replacing(index) as (new,), open(new, "wb") as file:
         file.writelines(lines)
-    os.replace(unfinished, index)
     return len(lines)
 
 

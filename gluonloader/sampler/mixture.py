@@ -6,7 +6,8 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from functools import partial
+from itertools import pairwise, repeat
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from ..checks import check_flags, check_int
 from ..describe import arguments, call, short_repr
 from ..errors import bad_argument, bad_state, warn
-from ..indices import is_int_array
+from ..lengths import known_lengths
 from ..randomness import batch_seed
 from ..state import MOST, field
 from .base import SeededSampler, check_orders_documents, unseeded
 from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, MixtureSource, Weights
-from .passes import Computed, Integers, Order, length_of
+from .passes import Computed, Integers, Order, change_from, length_of, saved_of
 from .saved import PATH, identity_of
 from .shuffled import RandomSampler
 
@@ -33,11 +34,14 @@ _AT_ONCE_LINEAR: Final = 256  # the same while the weights change linearly: so m
 _KEPT: Final = 64  # checkpoints, and as many before them, `_AT_ONCE` steps apart: batches in flight need the last ones
 
 _Changes = tuple[tuple[int, Weights], ...]  # from which step on which shares apply, ascending
+# By the step of a change: from there on, the shares change linearly until they are these shares at that step. The next
+# change ends that, but does not change what comes before it, since that was perhaps drawn already.
+_Ramps = Mapping[int, tuple[int, Weights]]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStats:
-    """What a `MixtureSampler` has computed for one source since its first epoch, up to 4,096 samples ahead.
+    """What was drawn of one source of a `MixtureSampler` since its first epoch, by all ranks together.
 
     Attributes:
         samples: number of samples.
@@ -60,8 +64,8 @@ class MixtureSampler(SeededSampler):
     after another, whatever the others do. An epoch of the mixture continues where the one before has ended.
 
     Args:
-        sources: the datasets, in the order in which they are joined; or their numbers of samples. A dict gives them
-            names.
+        sources: the `ConcatDataset` of the datasets; or the datasets, in the order in which they are joined, or their
+            numbers of samples. A dict gives them names.
         weights: the share of each dataset, numbers >= 0, or a dict with the names of the sources; None for shares in
             proportion to their sizes. They are scaled so that their sum is 1.
         temperature: instead of `weights`: shares in proportion to size ** (1 / temperature). 1 for the sizes; a large
@@ -109,9 +113,10 @@ class MixtureSampler(SeededSampler):
         if sum(argument is not None for argument in (weights, temperature, epochs)) > 1:
             raise ValueError("weights, temperature and epochs all set the shares; pass one of them")
         self._unit = unit
+        names, sources = getattr(sources, "names", None), getattr(sources, "datasets", sources)  # of a ConcatDataset
         if isinstance(sources, (str, bytes)) or not hasattr(sources, "__len__") or not len(sources):
             raise bad_argument("sources", sources, "pass at least one dataset, in a list or a dict")
-        self._names = list(sources) if isinstance(sources, Mapping) else None
+        self._names = list(sources) if isinstance(sources, Mapping) else names
         datasets = list(sources.values() if isinstance(sources, Mapping) else sources)
         self._sizes = [_size(self._name(number), dataset) for number, dataset in enumerate(datasets)]
         self._given = samplers
@@ -123,18 +128,19 @@ class MixtureSampler(SeededSampler):
         self._changes: _Changes = ((0, _whole(shares)),)
         self._shares_given = self._changes[0][1]
         self._scheduled: frozenset[int] = frozenset()  # the steps of changes that were set before they were reached
-        self._linear: frozenset[int] = frozenset()  # of these, those up to which the weights change linearly
+        self._ramps: _Ramps = {}
         self._pending: Weights | None = None  # set, but no index was drawn since then
         count = None if num_samples is None else check_int("num_samples", num_samples, 1)
         self._count = count or self._samples_until(stop, shares, amounts, epochs)
-        names = {} if self._names is None else {"names": self._names}
-        self._identity = {**names, "sizes": self._sizes, "unit": unit, "length": self._count}
+        named = {} if self._names is None else {"names": self._names}
+        self._identity = {**named, "sizes": self._sizes, "unit": unit, "length": self._count}
         zeros = (0,) * len(self._sizes)
         self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
         # By step, in the order in which they were computed. Copies share the dict, so it is replaced, never changed.
         self._checkpoints: dict[int, MixtureCheckpoint] = {}
         self._computed: dict[int, Integers] = {}  # the indices of the last steps, by the step before which they start
         self._least = 0  # what comes before this step was perhaps drawn before the loaded position was saved
+        self._drawn = 0  # the step up to which the newest pass was read
 
     def _name(self, number: int) -> str:
         """What error texts call a source."""
@@ -198,13 +204,14 @@ class MixtureSampler(SeededSampler):
     def weights(self, weights: Any) -> None:
         self._pending = _whole(_checked("weights", self._in_order("weights", weights), len(self._sizes)))
 
-    def schedule(self, changes: Iterable[tuple[int, Any]], linear: bool = False) -> None:
+    def schedule(self, changes: Iterable[tuple[int, Any]], linear: bool = False, replace: bool = False) -> None:
         """Sets shares that will apply from fixed places of the order on.
 
         Args:
             changes: pairs (k, weights): these weights apply from index number k of the mixture on. k counts from the
                 start of the first epoch.
             linear: between two of these places, the weights change linearly, in steps of 256 indices.
+            replace: forget what was scheduled before for places that were not computed yet.
 
         Raises:
             ValueError: index number k was computed before. Up to 4,096 indices are computed at once, so it was perhaps
@@ -216,19 +223,35 @@ class MixtureSampler(SeededSampler):
             right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
             shares = _checked("weights", self._in_order("weights", weights), len(self._sizes))
             new[check_int("k", step, drawn, right)] = _whole(shares)
-        check_flags(linear=linear)
-        self._changes = _with_changes(self._changes, new)
-        self._scheduled |= frozenset(new)
-        self._linear = self._linear - frozenset(new) | frozenset(sorted(new)[1:] if linear else ())
+        check_flags(linear=linear, replace=replace)
+        if linear and len(new) < 2:
+            right = "linear=True changes the weights from one place to another; pass at least two"
+            raise bad_argument("changes", changes, right)
+        places = sorted(new)
+        ramps = {start: (end, new[end]) for start, end in pairwise(places)} if linear else {}
+        forgotten = {step for step in self._scheduled if replace and step >= drawn}
+        rest = {step: None if replace else self._ramp_at(step) for step in places}
+        self._changes = _with_changes([change for change in self._changes if change[0] not in forgotten], new)
+        self._scheduled = self._scheduled - forgotten | frozenset(new)
+        self._set_ramps({**rest, **ramps})
 
     @property
     def drawn(self) -> list[SourceStats]:
-        """What was computed for each dataset since the first epoch; up to 4,096 samples more than were drawn."""
-        newest, names = self._newest, self._names or repeat(None)
-        return [
-            SourceStats(count, count / source.length, None if source.lengths is None else tokens, name)
-            for source, count, tokens, name in zip(self._sources, newest.counts, newest.tokens, names, strict=False)
-        ]
+        """What was drawn of each dataset since the first epoch, by all ranks together.
+
+        A loader draws batches before it delivers them, and a `PackingSampler` draws whole windows. At the end of an
+        epoch, the numbers are those of what was delivered.
+        """
+        before = self._known_before(self._drawn)
+        drawn = self._steps(before.step, self._drawn)
+        stats = []
+        parts = zip(self._sources, before.counts, before.tokens, self._names or repeat(None), strict=False)
+        for source, samples, tokens, name in parts:
+            indices = source.own(drawn)
+            samples, tokens = samples + len(indices), tokens + int(source.tokens(indices).sum())
+            known = None if source.lengths is None else tokens
+            stats.append(SourceStats(samples, samples / source.length, known, name))
+        return stats
 
     def __len__(self) -> int:
         return self._count
@@ -256,6 +279,24 @@ class MixtureSampler(SeededSampler):
 
         return Computed(read, change_from, saved)
 
+    def reading(self, epoch: int) -> Order:
+        order, first, reached = self.order(epoch), epoch * self._count, 0
+
+        def read(part: slice) -> Any:
+            nonlocal reached
+            reached = max(reached, min(part.stop, self._count))  # the last ranks may repeat the first indices
+            self._drawn = first + reached
+            return order[part]
+
+        def changed(offset: int) -> bool:
+            nonlocal reached
+            if not change_from(order, offset):
+                return False
+            reached = offset
+            return True
+
+        return Computed(read, changed, partial(saved_of, order))
+
     def keep_first(self, count: int) -> None:
         """No change may be scheduled for the first `count` indices of the next pass, since they were drawn before."""
         self._least = max(self._least, self.epoch * self._count + count)
@@ -274,10 +315,26 @@ class MixtureSampler(SeededSampler):
 
     def _change(self, step: int, weights: Weights) -> None:
         """Makes weights apply from a step on, until the next change that was scheduled."""
-        kept = tuple(change for change in self._changes if change[0] < step or change[0] in self._scheduled)
+        kept = [change for change in self._changes if change[0] < step or change[0] in self._scheduled]
+        rest = self._ramp_at(step)
         self._changes = _with_changes(kept, {step: weights})
+        self._set_ramps({step: rest})
         self._checkpoints = {known: self._checkpoints[known] for known in self._checkpoints if known <= step}
         self._computed, self._pending = {}, None
+
+    def _set_ramps(self, new: Mapping[int, tuple[int, Weights] | None]) -> None:
+        """Sets the ramps that start at some changes, or removes them."""
+        ramps, steps = {**self._ramps, **new}, {step for step, _ in self._changes}
+        self._ramps = {step: ramp for step, ramp in ramps.items() if ramp is not None and step in steps}
+
+    def _ramp_at(self, step: int) -> tuple[int, Weights] | None:
+        """Where the shares change to linearly from this step on."""
+        ramp = self._ramps.get(self._change_at(step)[0])
+        return None if ramp is None or ramp[0] <= step else ramp
+
+    def _change_at(self, step: int) -> tuple[int, Weights]:
+        """The last change at this step or before it."""
+        return self._changes[bisect_right([start for start, _ in self._changes], step) - 1]
 
     @property
     def _newest(self) -> MixtureCheckpoint:
@@ -297,17 +354,17 @@ class MixtureSampler(SeededSampler):
 
     def _end(self, step: int) -> int:
         """The end of the steps that are computed at once from a checkpoint on, all with the same shares."""
-        following = next((change for change, _ in self._changes if change > step), MOST)
-        at_once = _AT_ONCE_LINEAR if following in self._linear else _AT_ONCE
-        return min((step // at_once + 1) * at_once, following)
+        following, ramp = next((change for change, _ in self._changes if change > step), MOST), self._ramp_at(step)
+        if ramp is None:
+            return min((step // _AT_ONCE + 1) * _AT_ONCE, following)
+        return min((step // _AT_ONCE_LINEAR + 1) * _AT_ONCE_LINEAR, following, ramp[0])
 
     def _weights_at(self, step: int) -> Weights:
         """The shares from a step on, where steps start that are computed at once."""
-        number = bisect_right([start for start, _ in self._changes], step)
-        start, weights = self._changes[number - 1]
-        if number == len(self._changes) or self._changes[number][0] not in self._linear:
-            return weights
-        end, last = self._changes[number]
+        start, weights = self._change_at(step)
+        end, last = self._ramps.get(start, (start, weights))
+        if step >= end:
+            return last
         between = [
             before + (after - before) * (step - start) // (end - start)
             for before, after in zip(weights, last, strict=True)
@@ -333,14 +390,19 @@ class MixtureSampler(SeededSampler):
     def _changes_as_fields(self) -> dict[str, Any]:
         changes = [[step, list(weights)] for step, weights in self._changes]
         pending = None if self._pending is None else list(self._pending)
-        steps = {"scheduled": sorted(self._scheduled), "linear": sorted(self._linear)}
-        return {"changes": changes, **steps, "pending": pending}
+        ramps = [[step, end, list(weights)] for step, (end, weights) in sorted(self._ramps.items())]
+        return {"changes": changes, "scheduled": sorted(self._scheduled), "linear": ramps, "pending": pending}
+
+    def _plan_from(self, step: int) -> set[Any]:
+        """What is scheduled from a step on."""
+        changes = [change for change in self._changes if step <= change[0] in self._scheduled]
+        return {(*change, self._ramps.get(change[0])) for change in changes}
 
     def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
         load_rest, count = super().loading(state), len(self._sizes)
         given = _weights_in(field(state, "given", PATH), count, f"{PATH}given")
         changes = _changes_in(state, count)
-        scheduled, linear = (_steps_in(state, name, changes) for name in ("scheduled", "linear"))
+        scheduled, ramps = _scheduled_in(state, changes), _ramps_in(state, changes, count)
         pending = field(state, "pending", PATH)
         if pending is not None:
             pending = _weights_in(pending, count, f"{PATH}pending")
@@ -350,15 +412,20 @@ class MixtureSampler(SeededSampler):
             load_rest()
             if self._given is None:
                 self._set_sources()  # the seeds of the orders derive from that of this sampler, which may have changed
-            here = self.weights
-            self._changes, self._scheduled, self._linear, self._pending = changes, scheduled, linear, pending
+            here, plan = self.weights, self._plan_from(loaded.step)
+            self._changes, self._scheduled, self._ramps, self._pending = changes, scheduled, ramps, pending
             if given != self._shares_given and self.weights != here:
                 warn(
                     f"weights={_shown(here)} of this MixtureSampler differ from {_shown(self.weights)} in the state, "
                     "which apply from now on; for others, set the attribute `weights` after the state is loaded"
                 )
+            elif not plan <= self._plan_from(loaded.step):
+                warn(
+                    "the schedule of this MixtureSampler differs from that in the state, which applies from now on; "
+                    "for another one, call schedule(..., replace=True) after the state is loaded"
+                )
             self._checkpoints, self._computed = {loaded.step: loaded}, {}
-            self._least = self._end(loaded.step)
+            self._least, self._drawn = self._end(loaded.step), loaded.step
 
         return load
 
@@ -380,13 +447,13 @@ def _size(name: str, source: Any) -> int:
 
 
 def _lengths_of(name: str, source: Any, unit: Unit) -> Any:
-    lengths = getattr(source, "lengths", None)
-    if is_int_array(lengths):
-        return lengths
-    if unit == "tokens":
+    try:
+        return known_lengths(source)
+    except AttributeError as error:
+        if unit == "samples":
+            return None
         right = "unit='tokens' needs the lengths of its samples; pass a TokenDataset, or unit='samples'"
-        raise bad_argument(name, type(source).__name__, right)
-    return None
+        raise bad_argument(name, type(source).__name__, f"{right} ({error})") from None
 
 
 def _shares(amounts: list[float], weights: Any, temperature: float | None, epochs: Any) -> NDArray[np.float64]:
@@ -424,7 +491,7 @@ def _whole(shares: NDArray[np.float64]) -> Weights:
     return tuple(whole)
 
 
-def _with_changes(changes: _Changes, new: Mapping[int, Weights]) -> _Changes:
+def _with_changes(changes: Iterable[tuple[int, Weights]], new: Mapping[int, Weights]) -> _Changes:
     return tuple(sorted({**dict(changes), **new}.items()))
 
 
@@ -459,12 +526,25 @@ def _changes_in(state: Mapping[str, Any], count: int) -> _Changes:
     return tuple(changes)
 
 
-def _steps_in(state: Mapping[str, Any], name: str, changes: _Changes) -> frozenset[int]:
-    """A field with the steps of some of the changes."""
-    steps, known = field(state, name, PATH), {step for step, _ in changes[name == "linear" :]}
+def _scheduled_in(state: Mapping[str, Any], changes: _Changes) -> frozenset[int]:
+    steps, known = field(state, "scheduled", PATH), {step for step, _ in changes}
     if not isinstance(steps, list) or any(type(step) is not int or step not in known for step in steps):
-        raise bad_state(f"{PATH}{name}", steps, "must be a list of steps in `changes`")
+        raise bad_state(f"{PATH}scheduled", steps, "must be a list of steps in `changes`")
     return frozenset(steps)
+
+
+def _ramps_in(state: Mapping[str, Any], changes: _Changes, count: int) -> _Ramps:
+    value, known = field(state, "linear", PATH), {step for step, _ in changes}
+    ramps: dict[int, tuple[int, Weights]] = {}
+    for ramp in value if isinstance(value, list) else [None]:
+        right = "must be a list of [step, end, weights], with steps in `changes`, and ends after them"
+        if not isinstance(ramp, list) or len(ramp) != 3 or not {*map(type, ramp[:2])} == {int}:
+            raise bad_state(f"{PATH}linear", value, right)
+        step, end, weights = ramp
+        if step not in known or not step < end <= MOST:
+            raise bad_state(f"{PATH}linear", value, right)
+        ramps[step] = end, _weights_in(weights, count, f"{PATH}linear")
+    return ramps
 
 
 def _weights_in(value: Any, count: int, name: str) -> Weights:

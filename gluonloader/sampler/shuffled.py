@@ -112,6 +112,9 @@ class BlockShuffleSampler(SeededSampler):
         blocks: the length of each block, in the order of the file.
         buffer: number of blocks that are shuffled together, at least 1.
         seed: an int; None draws one from NumPy's global generator now.
+        nodes: number of machines that train together, if each of them should read a fixed share of the blocks, since it
+            keeps them in a cache. Only the last samples of an epoch may come from other shares.
+        ranks_per_node: number of ranks on each of these machines, if `nodes` is more than 1.
 
     >>> list(BlockShuffleSampler([2, 2, 3], buffer=1, seed=3))
     [2, 3, 1, 0, 6, 4, 5]
@@ -119,14 +122,25 @@ class BlockShuffleSampler(SeededSampler):
     10
     """
 
-    def __init__(self, blocks: Sequence[int] | Integers, buffer: int = 4, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[int] | Integers,
+        buffer: int = 4,
+        seed: int | None = None,
+        nodes: int = 1,
+        ranks_per_node: int = 1,
+    ) -> None:
         self._sizes = check_ints("blocks", blocks, "pass a list or an array of ints")
         if self._sizes.size and self._sizes.min() < 0:
             raise bad_argument("blocks", int(self._sizes.min()), "all lengths must be >= 0")
         self._buffer = check_int("buffer", buffer, 1)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._indices = range(int(self._sizes.sum()))
+        self._nodes = check_int("nodes", nodes, 1)
+        self._ranks = check_int("ranks_per_node", ranks_per_node, 1)
         self._identity = {"buffer": self._buffer, "blocks": digest(self._sizes)}
+        if self._nodes > 1:
+            self._identity |= {"nodes": self._nodes, "ranks_per_node": self._ranks}
         super().__init__(seed)
 
     @classmethod
@@ -136,11 +150,45 @@ class BlockShuffleSampler(SeededSampler):
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
 
     def order(self, epoch: int) -> Order:
-        return lazily(partial(self._blocks_in_order, self.epoch_seed(epoch)))
+        seed = self.epoch_seed(epoch)
+        if self._nodes == 1:
+            return lazily(partial(self._blocks_in_order, seed, np.arange(len(self._sizes))))
+        return lazily(partial(self._in_turn, seed))
 
-    def _blocks_in_order(self, seed: int) -> Order:
+    def _in_turn(self, seed: int) -> Order:
+        """The orders of all nodes, so that each rank, which reads every `num_shards`-th index, gets those of its node.
+
+        A round is one index for each rank. At the end, the nodes with more samples than others share the rest.
+        """
+        mixed = np.random.default_rng(0).permutation(len(self._sizes))  # the shares are the same in each epoch
+        shares = [mixed[node :: self._nodes] for node in range(self._nodes)]
+        lengths = [int(self._sizes[share].sum()) for share in shares]
+        own = [self._blocks_in_order(batch_seed(seed, node), share) for node, share in enumerate(shares)]
+        per_round, rounds = self._nodes * self._ranks, min(lengths) // self._ranks
+
+        def tail() -> Integers:
+            parts = zip(own, lengths, strict=True)
+            return np.concatenate([np.asarray(order[rounds * self._ranks : length]) for order, length in parts])
+
+        rest = lazily(tail)
+
+        def read(part: slice) -> Integers:
+            start, stop, step = part.indices(len(self))
+            first, last = (min(at // per_round, rounds) for at in (start, stop + per_round - 1))
+            span = slice(first * self._ranks, last * self._ranks)
+            turns = [np.asarray(order[span]).reshape(-1, self._ranks) for order in own]
+            found = np.stack(turns, axis=1).reshape(-1)
+            if stop > rounds * per_round:
+                found = np.concatenate([found, np.asarray(rest[:])])
+            indices: Integers = found[start - first * per_round : stop - first * per_round : step].astype(np.int64)
+            return indices
+
+        return Computed(read)
+
+    def _blocks_in_order(self, seed: int, among: Integers) -> Order:
+        """The indices of these blocks in a random order."""
         buffer = self._buffer
-        blocks = np.random.default_rng(seed).permutation(len(self._sizes))
+        blocks: Integers = np.random.default_rng(seed).permutation(among)
         first = np.arange(0, len(blocks), buffer)  # of each group of `buffer` blocks
         ends = np.cumsum(np.add.reduceat(self._sizes[blocks], first)) if len(blocks) else first
 
@@ -157,7 +205,7 @@ class BlockShuffleSampler(SeededSampler):
 
             return Computed(read)
 
-        return chained(len(self), ends, shuffled_group)
+        return chained(int(self._sizes[among].sum()), ends, shuffled_group)
 
 
 def _method(length: int) -> Method:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Generic, NoReturn
 
 from ..arguments.arguments import choose_delivery
@@ -27,9 +28,8 @@ from ..memory.reduce import rebuild, rebuild_with
 from ..memory.slab import Head
 from ..state import joined, range_with
 from ..tree import Batch
-from ..wire.greeting import library_version
 from .connection import Connection
-from .messages import Ask, Hello, Kind, Packet, check_name
+from .messages import Ask, Kind, Packet, check_name
 from .stats import ServerStats
 
 _WAIT_S: Final = 10.0  # how long the server may take to start
@@ -53,31 +53,6 @@ class Kept:
     acknowledged: bool = False
 
 
-class Received:
-    """The batches of an epoch that a consumer has received, as ranges.
-
-    >>> received = Received()
-    >>> for number in [0, 1, 5, 2]: received.add(number)
-    >>> received.ranges, 2 in received, 3 in received
-    ([range(0, 3), range(5, 6)], True, False)
-    """
-
-    def __init__(self) -> None:
-        self.ranges: list[range] = []
-
-    def __contains__(self, number: int) -> bool:
-        return range_with(self.ranges, number) is not None
-
-    def add(self, number: int) -> None:
-        last = self.ranges[-1] if self.ranges else range(0)
-        if self.ranges and last.stop == number:
-            self.ranges[-1] = range(last.start, number + 1)
-        elif number >= last.stop:
-            self.ranges.append(range(number, number + 1))
-        elif number not in self:
-            self.ranges = joined(sorted([*self.ranges, range(number, number + 1)], key=lambda one: one.start))
-
-
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """Those of `attach` that decide what the program gets."""
@@ -98,18 +73,15 @@ class ServedLoader(Generic[Batch]):
     def __init__(self, name: str, arguments: Arguments, wait: float) -> None:
         delivery = choose_delivery(True, arguments.timeout, arguments.output, arguments.pin_memory, 0)
         self.name, self._arguments = name, arguments
-        self._timeout, self._convert = arguments.timeout, delivery.convert
+        self._convert = delivery.convert
         self.epoch: int | None = None
         self._pid = os.getpid()
         self._lock = Lock()
-        self._received = Received()  # of the current epoch
+        self._received: list[range] = []  # numbers of batches of the current epoch
         self._left = False  # whether `iter` leaves the current epoch, since a batch of it was read
         self._kept: dict[int, Kept] = {}  # by thread
         self._warned = False
-        self._connection = self._connect(wait)
-
-    def _connect(self, wait: float) -> Connection:
-        return Connection(self.name, Hello(library_version()), wait)
+        self._connection = Connection(name, wait, arguments.timeout)
 
     # -- as a loader --------------------------------------------------------------------------------------------------
 
@@ -184,7 +156,7 @@ class ServedLoader(Generic[Batch]):
             if not self._connection.is_open():
                 lost = f"reconnect() has left the server {self.name!r} and found no new one"
                 self._leave(f"{lost}; call reconnect() again")
-                self._connection = self._connect(wait)
+                self._connection = Connection(self.name, wait, self._arguments.timeout)
             self._left = False
 
     def close(self) -> None:
@@ -237,7 +209,7 @@ class ServedLoader(Generic[Batch]):
     def _take(self, iterator: ServedIterator[Batch]) -> Kept:
         """Builds the next batch of an iterator; raises StopIteration at the end of the epoch."""
         while not iterator.ended:
-            packet = self._connection.first(self._timeout)
+            packet = self._connection.first()
             if self._is_old(packet):
                 self._connection.acknowledge(packet.number)
                 continue
@@ -264,10 +236,12 @@ class ServedLoader(Generic[Batch]):
         """Whether the program has received this batch from an earlier server, or has left its epoch."""
         if self.epoch is None or packet.epoch > self.epoch:
             return False
-        return packet.epoch < self.epoch or (packet.kind is Kind.BATCH and packet.batch in self._received)
+        if packet.epoch < self.epoch:
+            return True
+        return packet.kind is Kind.BATCH and range_with(self._received, packet.batch) is not None
 
     def _start_epoch(self, epoch: int) -> None:
-        self.epoch, self._received, self._left = epoch, Received(), False
+        self.epoch, self._received, self._left = epoch, [], False
 
     def _build(self, packet: Packet) -> Kept | None:
         """The batch of a packet, or its error; None if the memory of the batch has to be sent again."""
@@ -302,7 +276,8 @@ class ServedLoader(Generic[Batch]):
             del self._kept[thread]
             raise
         if kept.which >= 0:
-            self._received.add(kept.which)
+            received = [*self._received, range(kept.which, kept.which + 1)]
+            self._received = joined(sorted(received, key=attrgetter("start")))
         kept.acknowledged = True
 
     def _leave(self, why: str) -> None:

@@ -11,28 +11,27 @@ can be repeated. A repeated instruction does nothing.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import select
 import socket
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ..errors import BatchTimeout, LoaderClosed
 from ..interrupts import Uninterrupted
 from ..memory.loans import BatchBytes
 from ..wire.ends import close_end, is_ready, shut_down
-from ..wire.greeting import Refused, decode, encode
+from ..wire.greeting import Hello, Refused, greet, library_version
 from ..wire.names import NoRoom, OtherUser, connect
 from .mapping import Mappings
 from .messages import (
-    MESSAGE_BYTES,
     Ask,
-    Hello,
+    ConsumerWelcome,
     Kind,
     Packet,
-    Welcome,
     address_of,
     brings_descriptor,
     decode_facts,
@@ -43,25 +42,27 @@ from .messages import (
 )
 
 _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
-_ANSWER_S: Final = 30.0  # how long the answer of a server may take
-_FACTS_S: Final = 1.0  # the same for the text of a timeout
+_FACTS_S: Final = 1.0  # how long the server may take to answer what the text of a timeout needs
 _SILENT: Final = "it is suspended, or its dataset holds the GIL"  # why a server may not answer
 _LEAST_S: Final = 1.0  # the least that a server which runs gets to answer
-_OTHER: Final = "choose another name for serve and attach"
-_LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
+_LONG_S: Final = 3600.0  # a longer wait is made of waits of this length
 
 
 class Connection:
     """A connection to a server; for one thread at a time.
+
+    Args:
+        wait: how many seconds to wait until the server runs and answers.
+        timeout: how many seconds each later wait may take; None for no limit.
 
     Attributes:
         welcome: what the server has said of itself.
         ending: why the connection has ended; None if it has not.
     """
 
-    def __init__(self, name: str, hello: Hello, wait: float) -> None:
-        self._name = name
-        self._socket, self.welcome = _enter(name, hello, wait)
+    def __init__(self, name: str, wait: float, timeout: float | None) -> None:
+        self._name, self._timeout = name, math.inf if timeout is None else timeout
+        self._socket, self.welcome = _enter(name, wait)
         self.ending: str | None = None
         self._mappings = Mappings()
         self._inbox: deque[Packet] = deque()
@@ -76,7 +77,7 @@ class Connection:
 
     # -- items --------------------------------------------------------------------------------------------------------
 
-    def first(self, timeout: float | None) -> Packet:
+    def first(self) -> Packet:
         """The next item, which stays the first one until `acknowledge`; waits for it.
 
         Raises:
@@ -88,10 +89,10 @@ class Connection:
             self._read()
         if not self._inbox:
             self._tell_released(self._released())  # before it waits, it gives memory back
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + self._timeout
         while not self._inbox:
-            if not self._read() and not self._wait(deadline):
-                raise BatchTimeout(self._timeout_text(timeout or 0.0))
+            if not self._read() and not self._wait(select.POLLIN, deadline):
+                raise BatchTimeout(self._timeout_text())
         return self._inbox[0]
 
     def lend(self, packet: Packet) -> BatchBytes | None:
@@ -131,6 +132,7 @@ class Connection:
         lacks, self._lacks = self._lacks, False
         self._generation += 1
         self._inbox.clear()
+        self._reading = True
         self.tell((Ask.AGAIN, self._generation))
         self._reading = False
         if not self._mappings.forget() and lacks:
@@ -139,19 +141,26 @@ class Connection:
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    def ask_facts(self, seconds: float = _ANSWER_S) -> dict[str, Any]:
-        """What the server knows; raises BatchTimeout if it does not answer in so many seconds."""
+    def ask_facts(self, seconds: float | None = None) -> dict[str, Any]:
+        """What the server knows; raises BatchTimeout if it does not answer in so many seconds, or within `timeout`."""
+        seconds = self._timeout if seconds is None else seconds
         self._question, self._parts, self._facts = self._question + 1, [], None
         self._tell_released([*self._released(), (Ask.FACTS, self._question)])
         deadline = time.monotonic() + seconds
         while self._facts is None:
-            if not self._read() and not self._wait(deadline):
-                who = f"the server {self._name!r} (pid {self.welcome.pid})"
-                raise BatchTimeout(f"{who} has not answered within {seconds:g} s; {_SILENT}")
+            if not self._read() and not self._wait(select.POLLIN, deadline):
+                raise self._no_answer(seconds)
         return self._facts
 
-    def _timeout_text(self, timeout: float) -> str:
-        text = f"no batch came from the server {self._name!r} (pid {self.welcome.pid}) within {timeout:g} s"
+    def _no_answer(self, seconds: float) -> BatchTimeout:
+        return BatchTimeout(f"{self._who} has not answered within {seconds:g} s; {_SILENT}")
+
+    @property
+    def _who(self) -> str:
+        return f"the server {self._name!r} (pid {self.welcome.pid})"
+
+    def _timeout_text(self) -> str:
+        text = f"no batch came from {self._who} within {self._timeout:g} s"
         try:
             facts = self.ask_facts(_FACTS_S)
         except BatchTimeout:
@@ -167,25 +176,30 @@ class Connection:
     # -- the socket ---------------------------------------------------------------------------------------------------
 
     def tell(self, *instructions: tuple[Ask, int]) -> None:
-        """Sends instructions; raises LoaderClosed if the server has ended."""
+        """Sends instructions; raises LoaderClosed if the server has ended, BatchTimeout if it reads none."""
         if self.ending is not None:
             raise LoaderClosed(self.ending)
+        data, deadline = encode_instructions(instructions), time.monotonic() + self._timeout
+        while not self._send(data):  # the server is stopped, or very busy
+            if self._leaving is not None:
+                self._lost()
+            if not self._wait(select.POLLOUT | select.POLLRDHUP, deadline):  # `interrupt` causes POLLRDHUP
+                raise self._no_answer(self._timeout)
+
+    def _send(self, data: bytes) -> bool:
+        """Sends a message; returns False if the queue is full."""
         try:
-            self._send(encode_instructions(instructions))
+            self._socket.send(data)
+        except BlockingIOError:
+            return False
         except (BrokenPipeError, ConnectionResetError):
             self._find_ending()
+        return True
 
-    def _send(self, data: bytes) -> None:
-        try:
-            self._socket.send(data)
-        except BlockingIOError:  # the server is stopped, or very busy
-            is_ready(self._socket, select.POLLOUT, _ANSWER_S)
-            self._socket.send(data)
-
-    def _wait(self, deadline: float | None) -> bool:
-        """Waits for a packet; returns False after the deadline."""
-        left = _LONG_S if deadline is None else deadline - time.monotonic()
-        return left > 0 and (is_ready(self._socket, select.POLLIN, left) or deadline is None)
+    def _wait(self, event: int, deadline: float) -> bool:
+        """Waits for an event, perhaps not long enough; returns False after the deadline."""
+        left = deadline - time.monotonic()
+        return left > 0 and (is_ready(self._socket, event, min(left, _LONG_S)) or left > _LONG_S)
 
     def _read(self) -> bool:
         """Reads a packet into the inbox; returns False if none has arrived. See NOTE [again]."""
@@ -253,17 +267,17 @@ class Connection:
         while self._read():
             pass
 
-    def _find_ending(self) -> None:
+    def _find_ending(self) -> NoReturn:
         """Reads what the server has said before it ended; raises LoaderClosed."""
         self._read_all()
         self._lost()
 
-    def _lost(self, why: str = "it sent no message, so it was probably killed") -> None:
+    def _lost(self, why: str = "it sent no message, so it was probably killed") -> NoReturn:
         if self._leaving is not None:
             self.close(self._leaving)
             raise LoaderClosed(self._leaving)
-        who = f"the server {self._name!r} (pid {self.welcome.pid}) has ended: {why}"
-        self.close(f"{who}; start it again from its last state, and call reconnect() on this loader")
+        what = f"{self._who} has ended: {why}"
+        self.close(f"{what}; start it again from its last state, and call reconnect() on this loader")
         raise LoaderClosed(str(self.ending))
 
     def interrupt(self, why: str) -> None:
@@ -275,24 +289,24 @@ class Connection:
     def close(self, why: str) -> None:
         """Ends the connection; a second call does nothing. See NOTE [kept memory] in mapping.py."""
         if self.ending is None:
-            with suppress(OSError):  # the server has ended, too
-                self._send(
-                    encode_instructions([*self._released(), *((Ask.KEEP, item) for item in self._mappings.lent)])
-                )
+            with suppress(OSError):  # the server has ended, or is stopped
+                self._socket.send(encode_instructions(self._released()))
             self.ending = why
             close_end(self._socket)
             self._mappings.forget()
             self._inbox.clear()
 
 
-def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome]:
+def _enter(name: str, wait: float) -> tuple[socket.socket, ConsumerWelcome]:
     """A connection to the server; waits for the server to start."""
     deadline = time.monotonic() + wait
     while True:
-        connection = _connect(name, deadline)
-        welcome = None if connection is None else _welcomed(name, connection, hello, deadline)
-        if connection is not None and welcome is not None:
-            return connection, welcome
+        try:
+            entered = _try_to_enter(name, deadline)
+        except (OtherUser, NoRoom) as error:
+            raise _refused(f"the server {name!r}: {error}; choose another name for serve and attach") from None
+        if entered is not None:
+            return entered
         if time.monotonic() > deadline:
             others = ", ".join(map(repr, running())) or "none"
             what = f"no server {name!r} of this user runs on this machine (running: {others})"
@@ -300,37 +314,25 @@ def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome
         time.sleep(_LOOK_S)
 
 
-def _welcomed(name: str, connection: socket.socket, hello: Hello, deadline: float) -> Welcome | None:
-    """The answer of the server; None, and the connection is closed, if the server ends just now."""
-    answer = None
-    try:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            answer = _answer(connection, hello, deadline)
-    finally:
-        if not isinstance(answer, Welcome):
-            close_end(connection)
+def _try_to_enter(name: str, deadline: float) -> tuple[socket.socket, ConsumerWelcome] | None:
+    """The same; None if there is no server, or it ends just now."""
+
+    def seconds() -> float:
+        return max(_LEAST_S, deadline - time.monotonic())
+
+    def await_answer(connection: socket.socket) -> None:
+        if not is_ready(connection, select.POLLIN, seconds()):
+            why = f"it does not answer; {_SILENT}; to wait for longer, pass wait=... to attach"
+            raise _refused(f"the server {name!r}: {why}")
+
+    connection = connect(address_of(name), seconds())
+    if connection is None:
+        return None
+    answer = greet(connection, Hello(library_version()), await_answer, ConsumerWelcome)
     if isinstance(answer, Refused):
         raise _refused(f"the server {name!r}: {answer.why}")
-    return answer
-
-
-def _answer(connection: socket.socket, hello: Hello, deadline: float) -> Welcome | Refused | None:
-    connection.send(encode(hello))
-    if not is_ready(connection, select.POLLIN, max(_LEAST_S, deadline - time.monotonic())):
-        return Refused(f"it does not answer; {_SILENT}; to wait for longer, pass wait=... to attach")
-    data = connection.recv(MESSAGE_BYTES)
-    return decode(data, Welcome, Refused) if data else None
+    return None if answer is None else (connection, answer)
 
 
 def _refused(text: str) -> ConnectionRefusedError:
     return ConnectionRefusedError(errno.ECONNREFUSED, text)
-
-
-def _connect(name: str, deadline: float) -> socket.socket | None:
-    """A connection to the server of this name; None if there is none."""
-    try:
-        return connect(address_of(name), max(_LEAST_S, deadline - time.monotonic()))
-    except OtherUser as error:
-        raise _refused(f"the server {name!r}: a process of another user ({error}) has this name; {_OTHER}") from None
-    except NoRoom:
-        raise _refused(f"the server {name!r}: the process with this name accepts no consumers; {_OTHER}") from None

@@ -1,12 +1,12 @@
 """The memory of a server that a consumer has mapped, and the loans of the batches in it.
 
 A slab is mapped once, because the pages of a large batch are entered one by one in the page table. A mapping stays
-until the server has closed the slab, `_MOST` others were used since, or the server ends.
+until the server has closed the slab or ends, or this process may open no more files.
 
 NOTE [kept memory]: the server uses the memory of a batch again when the consumer has released it. If a forked child may
-still read the batch, or the loader is closed while the program keeps batches, nobody will see when the last array dies.
-Then the consumer sends `KEEP`, and the server closes the slab instead. The system frees the memory when the last
-mapping is gone. If the server ends, it closes all slabs that consumers have not released.
+still read the batch, nobody will see when the last array dies. Then the consumer sends `KEEP`, and the server closes
+the slab instead. So it does with all batches that a consumer has not released when it leaves or dies, or when the
+server ends. The system frees the memory when the last mapping is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Final
 from ..memory.loans import BatchBytes, Loans
 from ..memory.slab import MAP_OPTIONS
 
-_MOST: Final = 64  # slabs; before Python 3.13 each needs a descriptor
 _MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; further ones are copied
 
 
@@ -27,7 +26,7 @@ class Mappings:
     """The mapped slabs of one server; not thread-safe, except that loans may die in any thread."""
 
     def __init__(self) -> None:
-        self._maps: dict[int, mmap.mmap] = {}  # by number of the slab, the longest unused one first
+        self._maps: dict[int, mmap.mmap] = {}  # by number of the slab
         self._loans: Loans[None] = Loans()
         self._slabs: dict[int, int] = {}  # the slab of each item that was lent
         self._inherited: set[int] = set()  # items that were lent when this process was forked
@@ -45,10 +44,7 @@ class Mappings:
             return
         finally:
             os.close(descriptor)
-        self._maps.pop(slab, None)
         self._maps[slab] = mapped
-        if len(self._maps) > _MOST:
-            del self._maps[next(iter(self._maps))]
 
     def drop(self, slab: int) -> None:
         """Unmaps a slab that the server does not use any more; batches in it stay valid."""
@@ -65,7 +61,7 @@ class Mappings:
         It is a copy if the program keeps many batches, or the server has little room (`scarce`). See NOTE
         [loans] in memory/loans.py.
         """
-        mapped = self._maps[slab] = self._maps.pop(slab)
+        mapped = self._maps[slab]
         if scarce or len(self._loans.by_number) >= _MOST_LOANS:
             return BatchBytes(mapped, size)
         self._slabs[item] = slab

@@ -1,9 +1,7 @@
-"""What a server and a consumer send each other.
+"""What a server and a consumer send each other after the greeting.
 
-    consumer --Hello--> server               JSON
-    consumer <--Welcome, or Refused--        JSON
     consumer <--Packet-- server              a batch, an error, the end of an epoch, or facts as JSON
-    consumer --Instruction--> server         numbers only
+    consumer --instructions--> server        numbers only, see `Ask`
 
 The server reads a Hello as JSON, and instructions as numbers, and takes no descriptors. So nothing that a consumer
 sends can run code in the server. A consumer unpickles what the server sends, after it has seen that both belong to one
@@ -17,16 +15,15 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 from ..errors import bad_argument
 from ..wire.descriptors import receive, rights
-from ..wire.names import read_last
+from ..wire.greeting import MESSAGE_BYTES, Welcome
 
-MESSAGE_BYTES: Final = 128 * 1024
 INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet contains; larger heads lie in the slab
 
 _PREFIX: Final = "\0gluonloader-serve-"
@@ -59,27 +56,14 @@ def running() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A consumer wants to attach.
-
-    Attributes:
-        version: of the library.
-    """
-
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class ConsumerWelcome(Welcome):
     """The consumer is attached.
 
     Attributes:
-        pid: of the server.
         length: the number of batches in an epoch; None if it is not known.
         batch_size: that of the loader.
     """
 
-    pid: int
     length: int | None
     batch_size: int | None
 
@@ -149,34 +133,15 @@ class Ask(IntEnum):
     FACTS = 6  # the number of the question: statistics and the position
 
 
-@dataclass(slots=True)
-class Instruction:
-    """An instruction of a consumer."""
-
-    ask: Ask
-    number: int
-
-
 def encode_instructions(instructions: Iterable[tuple[Ask, int]]) -> bytes:
     return b"".join([_INSTRUCTION.pack(*instruction) for instruction in instructions])
 
 
-def decode_instructions(data: bytes) -> Iterator[Instruction]:
-    """Yields the instructions; raises ValueError if the bytes are no instructions."""
+def decode_instructions(data: bytes) -> list[tuple[Ask, int]]:
+    """The instructions; raises ValueError if the bytes are no instructions."""
     if len(data) % _INSTRUCTION.size:
         raise ValueError("not a message of gluonloader")
-    for ask, number in _INSTRUCTION.iter_unpack(data):
-        yield Instruction(Ask(ask), number)
-
-
-def receive_instructions(connection: socket.socket) -> bytes:
-    """The next message of a consumer; b"" if it is gone.
-
-    Raises:
-        BlockingIOError: there is none.
-        OSError: the connection is broken.
-    """
-    return read_last(lambda: connection.recv(MESSAGE_BYTES))
+    return [(Ask(ask), number) for ask, number in _INSTRUCTION.iter_unpack(data)]
 
 
 def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
@@ -192,13 +157,16 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
     Raises:
         BlockingIOError: no packet has arrived.
     """
-    received = read_last(lambda: receive(connection, MESSAGE_BYTES, most=1))
+    received = receive(connection, MESSAGE_BYTES, most=1)
     return received.data, received.descriptors[0] if received.descriptors else None
 
 
 def brings_descriptor(connection: socket.socket) -> bool:
     """Whether the next packet brings a descriptor; raises BlockingIOError if no packet has arrived."""
-    start = read_last(lambda: connection.recv(2, socket.MSG_PEEK))
+    try:
+        start = connection.recv(2, socket.MSG_PEEK)
+    except ConnectionResetError:  # see `receive`
+        start = connection.recv(2, socket.MSG_PEEK)
     return len(start) > 1 and bool(start[1] & _BRINGS)
 
 

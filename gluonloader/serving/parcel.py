@@ -123,7 +123,7 @@ class Parcels:
             try:
                 return self._copy(batch, needed)
             except _NeedsMore as more:
-                needed = more.nbytes
+                (needed,) = more.args
                 if not self._pool.demand(needed):
                     what = f"a batch needs {needed:,} bytes, but memory_limit={self._pool.limit:,}"
                     cure = "raise memory_limit, or make the batches smaller (batch_size)"
@@ -204,11 +204,7 @@ def _few_descriptors() -> bool:
 
 
 class _NeedsMore(Exception):
-    """A batch needs more memory than the slab may grow to."""
-
-    def __init__(self, nbytes: int) -> None:
-        super().__init__(nbytes)
-        self.nbytes = nbytes
+    """A batch needs more memory than the slab may grow to; the argument says how many bytes."""
 
 
 class _NotInSlab(TransportError):  # which `reduce` does not replace by another error

@@ -20,7 +20,7 @@ from .parcel import Parcels
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
 
-class Reading:
+class LoaderThread:
     """Reads a loader, epoch after epoch.
 
     Args:
@@ -119,7 +119,7 @@ class Reading:
             self._start_next(iterator)
             if self.error is not None:
                 return
-            yield Item(Kind.END, iterator.epoch, state=self._state())
+            yield Item(Kind.END, iterator.epoch, state=state_of(self._iterator))
 
     def _start_next(self, ended: LoaderIterator[object]) -> None:
         """Starts the next epoch, unless that was done: its start is the position after the last batch of this one."""
@@ -128,9 +128,6 @@ class Reading:
                 self._iterator = iter(self._loader)
             except Exception as error:  # the loader is closed, or its sampler has raised
                 self.error = error
-
-    def _state(self) -> dict[str, Any] | None:
-        return state_of(self._iterator)
 
     def _items_of(self, iterator: LoaderIterator[object]) -> Iterator[Item]:
         epoch, executor = iterator.epoch, self._loader.epochs.workers.executor(iterator.epoch)
@@ -156,7 +153,7 @@ class Reading:
                 item = Item(Kind.ERROR, epoch, content=data)
             if iterator.ended and not self._closed:
                 self._start_next(iterator)
-            item.state = self._state()
+            item.state = state_of(self._iterator)
             yield item
 
 

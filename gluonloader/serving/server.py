@@ -4,9 +4,9 @@
                        ^                     |                      ^
                        +-- one item more ----+                      +-- acknowledge, release
 
-The two threads share only `Reading`. All other state belongs to the thread "serve", which holds `_lock` while it works;
-the methods of `Server` take it, too. reading.py reads the loader, distribution.py decides who gets what, parcel.py
-finds the memory of a batch, and consumers.py has the connections. The other side of them is client.py.
+The two threads share only `LoaderThread`. All other state belongs to the thread "serve", which holds `_lock` while it
+works; the methods of `Server` take it, too. reading.py reads the loader, distribution.py decides who gets what,
+parcel.py finds the memory of a batch, and consumers.py has the connections. The other side of them is client.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ..locks import Lock
 from ..wire.ends import close_end, is_ready, open_pair, ring
 from .consumers import Consumers
 from .distribution import Distribution
-from .messages import Welcome, check_name
+from .messages import ConsumerWelcome, check_name
 from .parcel import Parcels
-from .reading import Reading, state_of
+from .reading import LoaderThread, state_of
 from .stats import ConsumerStats, ServerStats
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
@@ -40,7 +40,7 @@ _LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
 _WINDOW: Final = 4  # items that the slowest consumer may be behind
 _EACH: Final = (
     'each consumer gets each batch; remove it. Ranks that divide an epoch pass ranks with share="node" to their own '
-    "loaders; see docs/sharing.md"
+    "loaders; see docs/processes.md"
 )
 
 _log = logging.getLogger("gluonloader")
@@ -66,7 +66,7 @@ class Server:
         self._consumers.poll.register(self._woken, select.POLLIN)
         self._parcels = Parcels(_WINDOW, loader.epochs.workers.options.memory_limit)
         who = f"the server {name!r} (pid {os.getpid()})"
-        self._reading = Reading(loader, iterator, self._parcels, who, self._wake)
+        self._reading = LoaderThread(loader, iterator, self._parcels, who, self._wake)
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve", daemon=True)
         try:
             self._reading.start()
@@ -176,18 +176,18 @@ class Server:
         while not self._closing and self._reading.error is None:
             with self._lock:
                 timeout_s = self._advance()
-            for descriptor, event in self._consumers.poll.poll(None if timeout_s is None else 1000 * timeout_s):
+            for descriptor, _ in self._consumers.poll.poll(None if timeout_s is None else 1000 * timeout_s):
                 with self._lock:
-                    self._handle(descriptor, event)
+                    self._handle(descriptor)
 
     def _wake(self) -> None:
         ring(self._waker)
 
-    def _handle(self, descriptor: int, event: int) -> None:
+    def _handle(self, descriptor: int) -> None:
         if descriptor == self._woken.fileno():
             self._woken.recv(4096)
         else:
-            self._consumers.handle(descriptor, event)
+            self._consumers.handle(descriptor)
 
     def _advance(self) -> float | None:
         """Does everything that is possible now; returns after how many seconds to look again, None for never."""
@@ -196,7 +196,7 @@ class Server:
         self._read_on()
         while self._parcels.retired:
             self._consumers.retire(self._parcels.retired.popleft())
-        retry_s = self._consumers.send()
+        retry_s = self._consumers.send_due()
         for item in self._distribution.take_freed():
             item.content.free()
             item.content = None
@@ -204,7 +204,7 @@ class Server:
         return _LOOK_S if self._waits_for_slow() else retry_s
 
     def _read_on(self) -> None:
-        self._begun = self._begun or len(self._consumers.attached) >= self._least
+        self._begun = self._begun or len(self._consumers.clients) >= self._least
         if self._begun and not self._reading.busy and self._distribution.wants():
             self._reading.read_one()
 
@@ -225,7 +225,7 @@ class Server:
         self._waiting_since = self._waiting_since or now
         if now - self._waiting_since > _PATIENCE_S:
             self._warned = True
-            pids = ", ".join(str(self._consumers.attached[number].pid) for number in slow)
+            pids = ", ".join(str(self._consumers.clients[number].pid) for number in slow)
             text = "server %r: consumers have waited %.0f s for pid %s; %s"
             _log.warning(text, self.name, _PATIENCE_S, pids, self._cure())
         return True
@@ -234,12 +234,12 @@ class Server:
 
     def _facts(self, consumer: int) -> dict[str, Any]:
         state = self._distribution.places[consumer].state or self._distribution.state
-        slow = [self._consumers.attached[number].pid for number in self._waited_for() if number != consumer]
+        slow = [self._consumers.clients[number].pid for number in self._waited_for() if number != consumer]
         return {"stats": self._stats().as_json(), "state": state, "slow": slow, "cure": self._cure()}
 
     def _stats(self) -> ServerStats:
         reading, distribution = self._reading, self._distribution
-        slow, attached = self._waited_for(), self._consumers.attached
+        slow, attached = self._waited_for(), self._consumers.clients
         consumers = tuple(
             ConsumerStats(attached[number].pid, place.received, place.skipped, place.kept, number in slow)
             for number, place in distribution.places.items()
@@ -258,7 +258,7 @@ def serve(
     """Serves the batches of a loader to other programs of the same user on this machine, which call `attach(name)`.
 
     The server runs in threads of this process, and makes batches while at least one consumer is attached. Batches that
-    worker processes have made are not copied. Use a program that does nothing else; see `docs/serving.md`.
+    worker processes have made are not copied. Use a program that does nothing else; see `docs/processes.md`.
 
     Args:
         loader: a `DataLoader`, without `output`: each consumer chooses its own.
@@ -287,10 +287,10 @@ def serve(
     return Server(loader, name, slow, check_int("consumers", consumers, 1))
 
 
-def _welcome(loader: DataLoader[Any]) -> Welcome:
+def _welcome(loader: DataLoader[Any]) -> ConsumerWelcome:
     try:
         length: int | None = len(loader)
     except Exception:  # the dataset or the sampler has no length
         length = None
     batch_size = loader.batch_size
-    return Welcome(os.getpid(), length, None if batch_size is None else int(batch_size))
+    return ConsumerWelcome(os.getpid(), length, None if batch_size is None else int(batch_size))

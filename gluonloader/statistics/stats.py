@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..memory.budget import MemoryStats
 from ..units import duration, percent, size
 from ..work.usage import NOTHING_SPENT, Usage, WorkerStats
 from .tally import EpochTally, Tally, items_of
+
+if TYPE_CHECKING:
+    from ..stores.cache import CacheStats
 
 _SLOW: Final = 10  # a slow batch takes more than this many times as long as the median
 _SUMS: Final = "batches", "samples", "nbytes", "waited_s", "program_s", "made_s", "slow_s", "deaths", "retries"
@@ -83,6 +86,8 @@ class LoaderStats(EpochStats):
         failed: number of batches for which `next` raised an error instead of returning them.
         epochs: the same figures for each of the last 100 epochs.
         advice: what limits the loader and what to change, as text; "" before 32 batches.
+        cache: what the cache of the dataset has done, for all programs that use it; None if there is none. If the
+            dataset has several, it is the first one; see `NodeCache.stats`.
     """
 
     executor: str
@@ -102,6 +107,7 @@ class LoaderStats(EpochStats):
     advice: str = ""
     skipped: int = 0
     failed: int = 0
+    cache: CacheStats | None = None
 
     @property
     def slower(self) -> Literal["source", "trainer"]:
@@ -129,7 +135,8 @@ class LoaderStats(EpochStats):
         what = f"{counted(self.batches, 'batch', 'batches')} ({self.samples:,} samples, {size(self.nbytes)})"
         waits = ", ".join(map(duration, (self.wait_p50_s, self.wait_p90_s, self.wait_p99_s)))
         waited = f"waited {duration(self.waited_s)}, {percent(self.waited)} of the time; p50, p90, p99: {waits}"
-        more = self._deaths_text(), self._errors_text(), self.verdict
+        cache = "" if self.cache is None else f"{self.cache}."
+        more = self._deaths_text(), self._errors_text(), cache, self.verdict
         return "\n".join(filter(None, (f"{who}; {what}; {waited}.", *more)))
 
     @property

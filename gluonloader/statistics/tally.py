@@ -121,6 +121,13 @@ class Tally:
         """The counts of the last epochs, each by itself."""
         return items_of(self._epochs)
 
+    def absorb(self, other: Tally) -> None:
+        """Adds the counts of another tally."""
+        with self._lock:
+            self._earlier.add(other.sums())
+        for name in ("errors", "skipped", "failed", "deaths", "retries"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def note(self, errors: Iterable[BadSample]) -> None:
         """Counts samples that raised an error, and logs each different error once."""
         for bad in errors:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, compress, islice, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +20,11 @@ from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, split_where_changed
 from ..describe import call, short_repr
 from ..errors import ColumnError, bad_argument, warn
-from ..indices import Indices, between, checked_index, checked_indices
+from ..indices import Indices, between, checked_index, checked_indices, known_indices
 from ..locks import Lock
 from ..rows import Rows
+from ..stores.cache import Needed, NodeCache, RemoteFile, check_cache
+from ..stores.objects import is_url
 from .arrow_columns import CURE, Column, Layout, columns_of, counts_nulls, layout_of, names_in, null_count, pyarrow
 from .parquet_footer import ColumnChunk, column_chunks
 from .unreadable import is_of_content, reading
@@ -52,8 +54,11 @@ class ArrowDataset(Dataset):
             is an array of shape (columns,), and in a batch it is one 2-D array of shape (rows, columns). Its dtype is
             the one to which NumPy promotes the dtypes of the columns.
         keep: number of decoded row groups that each process keeps in memory.
+        cache: a `NodeCache`, through which the files are read, if the paths are URLs. Without it, pyarrow itself reads
+            URLs.
 
     Raises:
+        StoreError: a file cannot be fetched, or was changed. Also raised when a sample is read.
         MissingExtraError: pyarrow is not installed.
         ValueError: a column is missing, its type differs between files, or it has no numbers for a 2-D array.
         ColumnError: a file is damaged, a column is encrypted, or NumPy cannot store its values.
@@ -64,11 +69,12 @@ class ArrowDataset(Dataset):
         source: Any,
         columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
         keep: int = 8,
+        cache: NodeCache | None = None,
     ) -> None:
         layout = layout_of(columns)
         if not isinstance(keep, (int, np.integer)) or keep < 1:
             raise bad_argument("keep", keep, "must be an int >= 1")
-        self._source = _open(source, layout)
+        self._source = _open(source, layout, cache)
         if any(column.dtype is None for column in self._source.columns.values()):
             # It imports pandas, if that is installed, which takes 0.3 s. Otherwise each forked worker would import it.
             pyarrow().array([""]).to_numpy(zero_copy_only=False)
@@ -128,6 +134,12 @@ class ArrowDataset(Dataset):
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def needed_blocks(self, indices: Any) -> list[Needed]:
+        """The blocks of a cache in which rows lie; see `gluonloader.declared`."""
+        rows = known_indices(indices, len(self))
+        groups = np.unique(np.searchsorted(self._bounds[1:], rows, side="right"))
+        return self._source.needed(groups.tolist())
 
     def slow_in_random_order(self, indices: Any = None) -> str:
         """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
@@ -216,6 +228,9 @@ class _Table:
     def path_of(self, group: int) -> str:
         return ""
 
+    def needed(self, groups: Sequence[int]) -> list[Needed]:
+        return []
+
 
 def _own(values: Any) -> Any:
     """The values in memory of their own, since the user's program may write to a frame of pandas."""
@@ -249,8 +264,16 @@ class _Footer:
 class _Files:
     """Parquet files of one schema; the constructor reads only their footers."""
 
-    def __init__(self, paths: Sequence[str], filesystem: Any, layout: Layout | None) -> None:
+    def __init__(
+        self, paths: Sequence[str], filesystem: Any, layout: Layout | None, cache: NodeCache | None = None
+    ) -> None:
         self._paths, self._filesystem = paths, filesystem
+        self._remote: list[RemoteFile] = []  # empty if the files are not read through a cache
+        if cache is not None:
+            for path in paths:
+                check_cache("source", path, cache)
+            self._remote = list(map(cache.open, paths))
+        self._spans: list[list[tuple[int, int]]] = []  # where the columns of each row group lie
         names = names_in(layout)
         self.lengths: list[int] = []
         self._groups: list[tuple[int, int]] = []  # number of the file, number of the row group in it
@@ -264,6 +287,10 @@ class _Files:
             nulls |= _check_chunks(footer, here, path)
             self.lengths += footer.lengths
             self._groups += [(number, group) for group in range(len(footer.lengths))]
+            wanted = [leaf in here or leaf.partition(".")[0] in here for leaf in footer.leaves]
+            self._spans += [
+                [(chunk.start, chunk.stop) for chunk in compress(chunks, wanted)] for chunks in footer.chunks
+            ]
         self._names: list[str] = list(fields)
         try:
             self.columns = columns_of(layout, list(fields.values()), nulls)
@@ -272,6 +299,14 @@ class _Files:
 
     def path_of(self, group: int) -> str:
         return self._paths[self._groups[group][0]]
+
+    def needed(self, groups: Sequence[int]) -> list[Needed]:
+        """The blocks of a cache in which row groups lie, for each file."""
+        spans: list[list[tuple[int, int]]] = [[] for _ in self._remote]
+        for group in groups if self._remote else ():
+            spans[self._groups[group][0]] += self._spans[group]
+        bounds = (np.array(some, np.int64).reshape(-1, 2) for some in spans)
+        return [file.needed(ends[:, 0], ends[:, 1]) for file, ends in zip(self._remote, bounds, strict=True)]
 
     def read(self, group: int) -> dict[str, Any]:
         path, row_group = self.path_of(group), self._groups[group][1]
@@ -323,6 +358,8 @@ class _Files:
 
     def _opened(self, number: int) -> Any:
         path, filesystem = self._paths[number], self._filesystem
+        if self._remote:
+            return pyarrow().PythonFile(self._remote[number].stream(), mode="r")
         if filesystem is None:
             systems = pyarrow("pyarrow.fs")
             if "://" in path:
@@ -336,7 +373,7 @@ def _parquet_file(source: Any) -> Any:
     return pyarrow("pyarrow.parquet").ParquetFile(source, page_checksum_verification=True)
 
 
-def _open(source: Any, layout: Layout | None) -> _Table | _Files:
+def _open(source: Any, layout: Layout | None, cache: NodeCache | None = None) -> _Table | _Files:
     pa = pyarrow()
     if isinstance(source, (str, os.PathLike)):
         source = [source]
@@ -345,8 +382,11 @@ def _open(source: Any, layout: Layout | None) -> _Table | _Files:
             if os.path.isdir(path):
                 raise bad_argument("source", path, "it is a folder; pass sorted(Path(folder).glob('*.parquet'))")
             if set("*?[") & set(os.fspath(path)) and not os.path.exists(path):
-                raise bad_argument("source", path, "it is a pattern; pass sorted(glob.glob(pattern))")
-        return _Files(list(map(os.fspath, source)), None, layout)
+                right = "pass a list of URLs" if is_url(os.fspath(path)) else "pass sorted(glob.glob(pattern))"
+                raise bad_argument("source", path, f"it is a pattern; {right}")
+        return _Files(list(map(os.fspath, source)), None, layout, cache)
+    if cache is not None:
+        raise bad_argument("cache", cache, "only for URLs of Parquet files; remove it")
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":
             raise bad_argument("source", source, "its files are not Parquet files; pass source.to_table()")

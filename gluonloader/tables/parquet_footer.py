@@ -1,4 +1,4 @@
-"""The footer of a Parquet file: which columns have nulls, and which are encrypted.
+"""The footer of a Parquet file: which columns have nulls, which are encrypted, and where they lie.
 
 pyarrow knows both, but its functions for them end the process if a column is encrypted, or if the footer is damaged:
 they let exceptions of C++ pass where none may pass. So this reads the footer itself. It is in the compact protocol of
@@ -18,17 +18,25 @@ _INTS: Final = (4, 5, 6)  # of 16, 32 and 64 bits
 
 # The fields that are read, by their numbers in parquet.thrift; the value says which fields of the structs in it.
 _STATISTICS: Final[_Fields] = {3: {}}  # null_count
-_COLUMN_META_DATA: Final = {12: _STATISTICS}
+# total_compressed_size, data_page_offset, dictionary_page_offset
+_COLUMN_META_DATA: Final[_Fields] = {7: {}, 9: {}, 11: {}, 12: _STATISTICS}
 _COLUMN_CHUNK: Final = {3: _COLUMN_META_DATA, 8: {}}  # meta_data, crypto_metadata
 _FILE_META_DATA: Final = {4: {1: _COLUMN_CHUNK}}  # row_groups, and their columns
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """One column of a row group."""
+    """One column of a row group.
 
-    nulls: int | None  # None if the file does not say how many there are
+    Attributes:
+        nulls: how many there are; None if the file does not say so.
+        start, stop: where it lies in the file; both 0 if it is encrypted.
+    """
+
+    nulls: int | None
     encrypted: bool
+    start: int
+    stop: int
 
 
 def column_chunks(footer: bytes) -> list[list[ColumnChunk]]:
@@ -45,7 +53,9 @@ def column_chunks(footer: bytes) -> list[list[ColumnChunk]]:
 
 
 def _chunk(column: _Fields) -> ColumnChunk:
-    return ColumnChunk(column.get(3, {}).get(12, {}).get(3), 8 in column)
+    about = column.get(3, {})
+    start = min(offset for offset in (about.get(11), about.get(9, 0)) if offset is not None)
+    return ColumnChunk(about.get(12, {}).get(3), 8 in column, start, start + about.get(7, 0))
 
 
 def _struct(data: bytes, at: int, wanted: _Fields) -> tuple[_Fields, int]:

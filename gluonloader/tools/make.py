@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..progress import ProgressBar
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.frames import MAX_LENGTH
 from ..records.index import index_path
+from ..replacing import replacing
 from ..vision.lists import SUFFIXES, is_folder, is_image, read_file, read_list
 from .printing import show
 
@@ -57,7 +57,7 @@ class PackedImages(Dataset):
 
 
 def make(options: argparse.Namespace) -> int:
-    """Packs the images. Writes the files under temporary names first, so that an interrupted run leaves no files."""
+    """Packs the images. An interrupted run leaves no files."""
     final = _checked_outputs(options.out)
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
@@ -69,15 +69,8 @@ def make(options: argparse.Namespace) -> int:
     count, order = len(images), range(len(images))
     rows = np.random.default_rng(options.seed).permutation(count) if options.shuffle else order
     dataset = PackedImages(Subset(CompactList(images), rows), options.resize, options.quality)
-    unfinished = [f"{path}.part" for path in final]
-    try:
-        errors = _write(dataset, unfinished, options.num_workers, options.on_error)
-        for path, name in zip(unfinished, final, strict=True):
-            os.replace(path, name)
-    finally:
-        for path in unfinished:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+    with replacing(*final) as new:
+        errors = _write(dataset, new, options.num_workers, options.on_error)
     if options.json:
         result = {"file": final[0], "images": count, "packed": count - len(errors), "labels": labels, "skipped": errors}
         show(json.dumps(result, indent=2))

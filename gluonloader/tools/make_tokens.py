@@ -1,20 +1,23 @@
 """`python -m gluonloader tokens make`: tokenizes texts with the workers of a DataLoader, and continues after a stop.
 
-    file --pieces of fixed size--> workers: texts --> tokens --in order--> OUT.bin.part, OUT.idx.part, OUT.progress
+    files --pieces--> workers: texts --> tokens --in order--> OUT.bin.part, OUT.idx.part, OUT.progress
 
-NOTE [continuing]: the pieces depend only on the file, so the result is the same for any number of workers. After each
-piece, the sizes of both files are written to OUT.progress, which is replaced as a whole. A new run cuts both files to
-these sizes, and continues with the next piece.
+NOTE [continuing]: the pieces depend only on the files, and are written in their order. So the result is the same for
+any number of workers. After each piece, OUT.progress is replaced as a whole. It says where the piece ends in its file,
+and what was written in all. A new run cuts OUT.bin.part and OUT.idx.part to that size, and continues at that place.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final
 
@@ -22,19 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batchify import AsList
-from ..dataset.base import Dataset
 from ..errors import import_extra
+from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..progress import ProgressBar
-from ..text.token_files import write_index
+from ..replacing import replacing
+from ..text.token_files import map_tokens, write_index
 from ..text.tokens import TokenDataset
 from .printing import show
+from .sources import FilePiece, FilePlace, Pieces, find_files, is_json, is_table
 
-_PIECE: Final = 1 << 20  # bytes of text in a piece
-_ROWS: Final = 2048  # of a table in a piece
 _LARGEST_UINT16: Final = 1 << 16
-
-_Piece = tuple[NDArray[Any], NDArray[np.int64]]  # the tokens of all documents, and the length of each document
+_SHOWN: Final = 10  # rows that were left out and are named
+_START: Final = FilePlace()
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,11 @@ class _Recipe:
     """What the files are made of; a run continues another one only if these are the same.
 
     Attributes:
+        files: a hash of the paths, sizes and times of the files.
         tokenizer: a hash of the file, "" if there is none.
-        size, changed: of the source file.
     """
 
-    source: str
-    size: int
-    changed: int
+    files: str
     tokenizer: str
     key: str
     end: int | None
@@ -57,95 +58,96 @@ class _Recipe:
 
 @dataclass(frozen=True)
 class _Progress:
-    """How much was written; see NOTE [continuing]."""
+    """How much was read and written; see NOTE [continuing]."""
 
-    pieces: int = 0
+    place: FilePlace = _START
     documents: int = 0
     tokens: int = 0
+    skipped: int = 0
 
 
-class TokenizedPieces(Dataset):
-    """A dataset whose samples are the tokenized documents of one piece of a file."""
+@dataclass(frozen=True)
+class _Tokenized:
+    """The documents of a piece, and the errors of its rows that contain none."""
 
-    def __init__(self, source: str, key: str, tokenizer: str | None, end: int | None, dtype: str) -> None:
-        self._source, self._key, self._path, self._end, self._dtype = source, key, tokenizer, end, np.dtype(dtype)
-        self._is_table = source.endswith(".parquet")
+    tokens: NDArray[Any]
+    lengths: NDArray[np.int64]
+    errors: list[str]
+    end: FilePlace
+
+
+class Tokenizing:
+    """A dataset whose keys are pieces, and whose samples are their documents, tokenized."""
+
+    def __init__(self, key: str, tokenizer: str | None, end: int | None, dtype: str, on_error: str) -> None:
+        self._key, self._path, self._dtype, self._on_error = key, tokenizer, np.dtype(dtype), on_error
+        self._ends = np.array([] if end is None else [end], dtype)
         self._tokenizer: Any = None  # each process loads its own
-
-    def __len__(self) -> int:
-        if self._is_table:
-            return -(-int(self._table().metadata.num_rows) // _ROWS)
-        return -(-os.path.getsize(self._source) // _PIECE)
-
-    def _table(self) -> Any:
-        return import_extra("pyarrow.parquet", "arrow").ParquetFile(self._source)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_tokenizer": None}
 
-    def __getitem__(self, index: Any) -> _Piece:
-        documents = self._rows(index) if self._is_table else self._texts(index)
-        if documents and isinstance(documents[0], str):
-            documents = self._tokenized(documents)
-        lengths, limits, parts = [], np.iinfo(self._dtype), [np.empty(0, self._dtype)]
-        for document in documents:
-            tokens = np.asarray([*document, self._end] if self._end is not None else document, np.int64)
-            if len(tokens) and not limits.min <= tokens.min() <= tokens.max() <= limits.max:
-                token = tokens[(tokens < limits.min) | (tokens > limits.max)][0]
-                what = f"a document has the token {token}, which does not fit in {self._dtype.name}"
-                raise ValueError(f"{self._source}: {what}; pass --dtype int32")
-            parts.append(tokens.astype(self._dtype))
-            lengths.append(len(tokens))
-        return np.concatenate(parts), np.array(lengths, np.int64)
+    def __getitem__(self, piece: FilePiece) -> _Tokenized:
+        names, documents, errors = list[str](), list[Any](), list[str]()
+        for number, row in enumerate(piece.rows):
+            if not is_table(piece.path) and not row.strip():
+                continue  # an empty line
+            name = piece.name(number)
+            try:
+                documents.append(self._document(piece.path, row))
+                names.append(name)
+            except ValueError as error:
+                if self._on_error == "raise":
+                    right = "correct the row, pass another --key, or pass --on-error skip"
+                    raise ValueError(f"{name} {error}; {right}") from None
+                errors.append(f"{name} {error}")
+        tokens = list(map(self._tokens, names, self._tokenized(piece.path, documents)))
+        joined = np.concatenate([np.empty(0, self._dtype), *tokens])
+        return _Tokenized(joined, np.array(list(map(len, tokens)), np.int64), errors, piece.end)
 
-    def _tokenized(self, texts: list[str]) -> list[list[int]]:
-        if self._path is None:
-            raise ValueError(f"{self._source} contains texts; pass --tokenizer tokenizer.json")
-        if self._tokenizer is None:
-            os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
-            self._tokenizer = load_tokenizer(self._path)
-        return [encoded.ids for encoded in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+    def _document(self, path: str, row: Any) -> Any:
+        """The text or the tokens of a row.
 
-    def _rows(self, piece: int) -> list[Any]:
-        start, rows = piece * _ROWS, list[Any]()
-        with self._table() as file:
-            if self._key not in file.schema_arrow.names:
-                names = ", ".join(map(repr, file.schema_arrow.names))
-                raise ValueError(f"{self._source} has no column {self._key!r}, but {names}; pass --key")
-            for group in range(file.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                if start < count and len(rows) < _ROWS:
-                    column = file.read_row_group(group, [self._key]).column(0)
-                    rows += column.slice(max(start, 0), _ROWS - len(rows)).to_pylist()
-                start -= count
-        return rows
-
-    def _texts(self, piece: int) -> list[str]:
-        with open(self._source, "rb") as file:
-            return [self._text_of(start, line) for start, line in _lines(file, piece) if line.strip()]
-
-    def _text_of(self, start: int, line: bytes) -> str:
-        if not self._source.endswith(".jsonl"):
-            return line.decode().rstrip("\r\n")
+        Raises:
+            ValueError: the row contains neither; the text says what is wrong with it.
+        """
         try:
-            text = json.loads(line)[self._key]
+            if is_table(path):
+                document = row.as_py()
+            else:
+                document = json.loads(row.decode())[self._key] if is_json(path) else row.decode().rstrip("\r\n")
+            if isinstance(document, str):
+                document.encode()  # half of a surrogate pair is no text
+        except UnicodeError as error:
+            raise ValueError(f"is not UTF-8 ({error})") from None
         except (ValueError, KeyError, TypeError) as error:
-            what = f"the line at byte {start} is no JSON object with a field {self._key!r}"
-            raise ValueError(f"{self._source}: {what} ({type(error).__name__}: {error}); pass --key") from None
-        if not isinstance(text, str):
-            raise ValueError(f"{self._source}: the field {self._key!r} of the line at byte {start} is no text")
-        return text
+            what = f"is no JSON object with a field {self._key!r}"
+            raise ValueError(f"{what} ({type(error).__name__}: {error})") from None
+        if isinstance(document, str):
+            return document
+        with suppress(ValueError, OverflowError):  # e.g. lists of several lengths
+            tokens = np.asarray(document)
+            if tokens.ndim == 1 and (tokens.dtype.kind in "iu" or not tokens.size):
+                return tokens
+        raise ValueError(f"contains {document!r:.50}, neither a text nor a list of ints")
 
+    def _tokenized(self, path: str, documents: list[Any]) -> list[Any]:
+        """The tokens of each document, whether it is a text or has tokens already."""
+        texts = [document for document in documents if isinstance(document, str)]
+        if texts and self._path is None:
+            raise ValueError(f"{path} contains texts; pass --tokenizer tokenizer.json")
+        if texts and self._tokenizer is None:
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
+            self._tokenizer = load_tokenizer(str(self._path))
+        encoded = iter(self._tokenizer.encode_batch(texts, add_special_tokens=False) if texts else ())
+        return [next(encoded).ids if isinstance(document, str) else document for document in documents]
 
-def _lines(file: BinaryIO, piece: int) -> Iterator[tuple[int, bytes]]:
-    """The offset and the bytes of each line that starts in a piece of a file."""
-    start = piece * _PIECE
-    if piece:
-        file.seek(start - 1)
-        start += len(file.readline()) - 1  # the rest of a line that starts before; nothing, if one ends there
-    while start < (piece + 1) * _PIECE and (line := file.readline()):
-        yield start, line
-        start += len(line)
+    def _tokens(self, name: str, document: Any) -> NDArray[Any]:
+        tokens, limits = np.asarray(document), np.iinfo(self._dtype)
+        if tokens.size and not limits.min <= (least := int(tokens.min())) <= (most := int(tokens.max())) <= limits.max:
+            token = least if least < limits.min else most
+            raise ValueError(f"{name} has the token {token}, which does not fit in {self._dtype.name}; pass --dtype")
+        return np.concatenate([tokens.astype(self._dtype), self._ends])
 
 
 def load_tokenizer(path: str) -> Any:
@@ -166,40 +168,77 @@ def load_tokenizer(path: str) -> Any:
 
 def make(options: argparse.Namespace) -> int:
     """Tokenizes the documents, and prints what was written."""
-    source, out = os.path.abspath(options.source), os.path.abspath(options.out)
-    if not source.endswith((".jsonl", ".txt", ".parquet")):
-        raise ValueError(f"{options.source}: the ending must be .jsonl, .txt or .parquet")
-    recipe = _recipe_of(options, source)
-    pieces = TokenizedPieces(source, options.key, options.tokenizer, recipe.end, recipe.dtype)
-    progress = _continued(out, recipe)
-    done = _write(pieces, out, recipe, progress, options.num_workers)
-    _finish(out, recipe)
+    paths, out = find_files(options.sources), os.path.abspath(options.out)
+    if not os.path.isdir(folder := os.path.dirname(out)):
+        raise ValueError(f"--out {options.out}: there is no folder {folder}; make it first")
+    recipe = _recipe_of(options, paths)
+    tokenizing = Tokenizing(options.key, options.tokenizer, recipe.end, recipe.dtype, options.on_error)
+    with _alone(out):
+        try:
+            done, errors = _write(tokenizing, paths, out, recipe, _continued(out, recipe), options.num_workers)
+        except BaseException:
+            if not os.path.exists(f"{out}.progress"):  # there is nothing to continue
+                for name in ("bin", "idx"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{out}.{name}.part")
+            raise
+        _finish(out, recipe)
     if options.json:
         about = {"file": out, "documents": done.documents, "tokens": done.tokens, "dtype": recipe.dtype}
-        show(json.dumps(about, indent=2))
+        show(json.dumps({**about, "skipped": done.skipped}, indent=2))
     else:
         show(repr(TokenDataset(out)))
-    return 0
+    if done.skipped:
+        show(*[f"skipped: {error}" for error in errors], f"rows that were left out: {done.skipped:,}", file=sys.stderr)
+    return 1 if done.skipped else 0
+
+
+@contextmanager
+def _alone(out: str) -> Iterator[None]:
+    """Within the block, no other run writes these files.
+
+    Raises:
+        ValueError: another run writes them now.
+    """
+    path = f"{out}.lock"
+    while True:
+        with open(path, "w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # forked workers do not inherit it
+            except OSError:
+                right = "wait until it has ended, or pass another --out"
+                raise ValueError(f"{out}: another run writes these files now; {right}") from None
+            try:
+                is_ours = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            except FileNotFoundError:  # another run has ended since the file was opened
+                continue
+            if is_ours:
+                try:
+                    yield
+                finally:
+                    os.unlink(path)
+                return
 
 
 def _finish(out: str, recipe: _Recipe) -> None:
-    """Gives the files their names. The index comes last, so that it never belongs to other tokens."""
-    with suppress(FileNotFoundError):
-        os.unlink(f"{out}.idx")
-    os.replace(f"{out}.bin.part", f"{out}.bin")
-    lengths = np.fromfile(f"{out}.idx.part", np.int64)
-    write_index(f"{out}.idx", np.dtype(recipe.dtype).newbyteorder("<"), lengths)
-    for name in (f"{out}.progress", f"{out}.idx.part"):
-        os.unlink(name)
+    """Gives the files their names; see NOTE [mark]. If it is killed, the next run starts from the beginning."""
+    tokens, lengths = map_tokens(f"{out}.bin.part", recipe.dtype), np.fromfile(f"{out}.idx.part", np.int64)
+    with replacing(f"{out}.idx") as (index,):
+        write_index(index, tokens, lengths)
+    with Uninterrupted():
+        with suppress(FileNotFoundError):  # empty files have no pieces, and so no progress
+            os.unlink(f"{out}.progress")
+        os.replace(f"{out}.bin.part", f"{out}.bin")
+        os.unlink(f"{out}.idx.part")
 
 
-def _recipe_of(options: argparse.Namespace, source: str) -> _Recipe:
+def _recipe_of(options: argparse.Namespace, paths: list[str]) -> _Recipe:
     digest, end, vocabulary = "", None, None
     if options.tokenizer is not None:
         tokenizer = load_tokenizer(options.tokenizer)
         vocabulary = tokenizer.get_vocab_size()
         with open(options.tokenizer, "rb") as file:
-            digest = hashlib.blake2b(file.read(), digest_size=16).hexdigest()
+            digest = _digest(file.read())
         end = None if options.end is None else tokenizer.token_to_id(options.end)
     if options.end is not None and options.end.isdecimal():
         end = int(options.end)
@@ -207,53 +246,76 @@ def _recipe_of(options: argparse.Namespace, source: str) -> _Recipe:
         right = "must be a token of the vocabulary of --tokenizer, or the number of a token"
         raise ValueError(f"--end {options.end}: {right}")
     dtype = options.dtype or ("uint16" if vocabulary is not None and vocabulary <= _LARGEST_UINT16 else "int32")
-    status = os.stat(source)
-    return _Recipe(source, status.st_size, status.st_mtime_ns, digest, options.key, end, dtype)
+    if end is not None and end > np.iinfo(dtype).max:
+        raise ValueError(f"--end {options.end}: the token {end} does not fit in {dtype}; pass --dtype int32")
+    files = [
+        (path, status.st_size, status.st_mtime_ns) for path, status in zip(paths, map(os.stat, paths), strict=True)
+    ]
+    return _Recipe(_digest(json.dumps(files).encode()), digest, options.key, end, dtype)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _continued(out: str, recipe: _Recipe) -> _Progress:
     """How much another run of the same recipe has written; the files are cut to that."""
     progress = _Progress()
-    with suppress(FileNotFoundError, ValueError, TypeError), open(f"{out}.progress") as file:
+    with suppress(FileNotFoundError, ValueError, TypeError, LookupError), open(f"{out}.progress") as file:
         saved = json.load(file)
         if saved["recipe"] == asdict(recipe):
-            progress = _Progress(**saved["progress"])
-            if not os.path.exists(f"{out}.bin.part"):  # the other run was interrupted in `_finish`
-                os.replace(f"{out}.bin", f"{out}.bin.part")
-    for name, size in (("bin", progress.tokens * np.dtype(recipe.dtype).itemsize), ("idx", progress.documents * 8)):
-        with open(f"{out}.{name}.part", "ab") as part:
-            if part.tell() < size:
-                raise ValueError(
-                    f"{out}.{name}.part is shorter than {out}.progress says; delete both, and run it again"
-                )
-            part.truncate(size)
+            progress = _Progress(**{**saved["progress"], "place": FilePlace(**saved["progress"]["place"])})
+    if progress == _Progress():
+        with suppress(FileNotFoundError):
+            os.unlink(f"{out}.progress")  # of another recipe
+    sizes = {"bin": progress.tokens * np.dtype(recipe.dtype).itemsize, "idx": progress.documents * 8}
+    with open(f"{out}.bin.part", "ab") as tokens_file, open(f"{out}.idx.part", "ab") as lengths_file:
+        _cut(out, {"bin": tokens_file, "idx": lengths_file}, sizes)
     return progress
 
 
-def _write(pieces: TokenizedPieces, out: str, recipe: _Recipe, progress: _Progress, num_workers: Any) -> _Progress:
-    """Appends the pieces that are missing; returns what was written in all."""
-    missing: Iterable[int] = range(progress.pieces, len(pieces))
-    if not missing:
-        return progress
-    loader = DataLoader(pieces, 1, sampler=missing, batchify_fn=AsList(), num_workers=num_workers, output="numpy")
+def _cut(out: str, parts: Mapping[str, BinaryIO], sizes: Mapping[str, int]) -> None:
+    """Cuts the files to these sizes; raises a ValueError, and changes none, if one is shorter."""
+    for name, part in parts.items():
+        if part.tell() < sizes[name]:
+            what = f"{out}.{name}.part is shorter than {out}.progress says"
+            raise ValueError(f"{what}; delete {out}.progress, and run it again: it starts from the beginning")
+    for name, part in parts.items():
+        part.truncate(sizes[name])
+
+
+def _write(
+    tokenizing: Any, paths: list[str], out: str, recipe: _Recipe, progress: _Progress, num_workers: Any
+) -> tuple[_Progress, list[str]]:
+    """Appends the pieces that are missing; returns what was written in all, and the first errors of rows."""
+    before = np.cumsum([0, *map(os.path.getsize, paths)]).tolist()  # the bytes before each file
+    missing: Any = Pieces(paths, recipe.key, progress.place)
+    about = {"num_workers": num_workers, "output": "numpy", "timeout": None}
+    loader = DataLoader(tokenizing, 1, sampler=missing, batchify_fn=AsList(), **about)
+    errors, first, start = list[str](), progress.tokens, time.monotonic()
     with (
         open(f"{out}.bin.part", "ab") as tokens_file,
         open(f"{out}.idx.part", "ab") as lengths_file,
         loader,
-        ProgressBar(len(pieces), "pieces") as bar,
+        ProgressBar(before[-1], "bytes") as bar,
     ):
-        bar.reach(progress.pieces)
-        for ((tokens, lengths),) in loader:
-            for file, array in ((tokens_file, tokens), (lengths_file, lengths)):
+        for (piece,) in loader:
+            for file, array in ((tokens_file, piece.tokens), (lengths_file, piece.lengths)):
                 file.write(array.tobytes())
                 file.flush()
-            progress = _Progress(progress.pieces + 1, progress.documents + len(lengths), progress.tokens + len(tokens))
+            errors += piece.errors[: _SHOWN - len(errors)]
+            progress = _Progress(
+                piece.end,
+                progress.documents + len(piece.lengths),
+                progress.tokens + len(piece.tokens),
+                progress.skipped + len(piece.errors),
+            )
             _save(out, recipe, progress)
-            bar.advance(1)
-    return progress
+            speed = (progress.tokens - first) / max(1e-9, time.monotonic() - start)
+            bar.reach(before[piece.end.file] + piece.end.read, f"{speed:,.0f} tokens/s")
+    return progress, errors
 
 
 def _save(out: str, recipe: _Recipe, progress: _Progress) -> None:
-    with open(f"{out}.progress.new", "w") as file:
+    with replacing(f"{out}.progress") as (new,), open(new, "w") as file:
         json.dump({"recipe": asdict(recipe), "progress": asdict(progress)}, file)
-    os.replace(f"{out}.progress.new", f"{out}.progress")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from ..replacing import replacing
 from ..serving.server import Server, serve
 from .arguments import at_least, describe, keywords
 from .factory import load_factory
@@ -79,9 +80,8 @@ def _save(server: Server, state: Path | None) -> None:
             text = json.dumps(server.state_dict())
         except TypeError as error:
             raise ValueError(f"--state: {error}; remove --state") from None
-        new = state.with_name(f"{state.name}.new")
-        new.write_text(text)
-        os.replace(new, state)
+        with replacing(str(state)) as (new,):
+            Path(new).write_text(text)
 
 
 def _end(number: int, frame: Any) -> NoReturn:

@@ -18,6 +18,7 @@ from .printing import show
 
 _MAKE: Final = """\
   python -m gluonloader tokens make corpus.jsonl --tokenizer tokenizer.json --out corpus --end "<|endoftext|>"
+  python -m gluonloader tokens make corpus/ more.jsonl.gz --tokenizer tokenizer.json --out corpus
   python -m gluonloader tokens make corpus.parquet --tokenizer tokenizer.json --out corpus --key content
 """
 _LIST: Final = """\
@@ -28,24 +29,27 @@ _CHECK: Final = """\
   python -m gluonloader tokens check corpus --vocabulary 50257
 """
 
+_SHOWN: Final = 20  # errors
 _AT_ONCE: Final = 4096  # documents that are read together
+_CHUNK: Final = 1 << 20  # tokens that are counted together
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the commands to the parser of `tokens`; see `records.add_to`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     text = (
-        "Tokenizes the documents of a file with several processes, and writes OUT.bin and OUT.idx, which gluonloader "
+        "Tokenizes the documents of files with several processes, and writes OUT.bin and OUT.idx, which gluonloader "
         "and Megatron-LM can read. The files are the same for any number of processes.\n\n"
         "If it is interrupted, the same command continues where it has stopped."
     )
     command = commands.add_parser("make", help="tokenize texts into files")
     describe(command, text, _MAKE)
     kinds = (
-        ".jsonl: a JSON object in each line; .txt: a document in each line; .parquet: a document in each row, a text, "
-        "or a list of ints, which are tokens already"
+        "a file, or a folder of files: .jsonl, a JSON object in each line; .txt, a document in each line; .parquet, a "
+        "document in each row; .jsonl and .txt also compressed, as .gz or .zst; a document is a text, or a list of "
+        "ints, which are tokens already"
     )
-    command.add_argument("source", metavar="FILE", help=kinds)
+    command.add_argument("sources", metavar="SOURCE", nargs="+", help=kinds)
     command.add_argument("--out", required=True, help="path of the files to write, without an ending")
     text = "a file of the library tokenizers, usually tokenizer.json; not needed if the file contains tokens"
     command.add_argument("--tokenizer", metavar="JSON", help=text)
@@ -54,6 +58,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--end", metavar="TOKEN", help=text)
     dtype = "dtype of the tokens in the file (default: uint16 if the vocabulary has at most 65,536 tokens, else int32)"
     command.add_argument("--dtype", choices=["uint8", "int8", "int16", "uint16", "int32", "int64"], help=dtype)
+    text = (
+        "what to do with a row that contains no document: stop (raise, the default), or leave it out and end with exit "
+        "status 1 (skip)"
+    )
+    command.add_argument("--on-error", choices=["raise", "skip"], default="raise", help=text)
     add_workers(command)
     add_json(command)
     command.set_defaults(run=make)
@@ -66,13 +75,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.set_defaults(run=list_tokens)
 
     text = (
-        "Checks the index of every document and, with --vocabulary, its tokens. The exit status is 1 if a document is "
-        "damaged."
+        "Checks whether the index belongs to the tokens, the index of every document and, with --vocabulary, its "
+        "tokens. The exit status is 1 if something is damaged."
     )
     command = commands.add_parser("check", help="find damaged documents")
     describe(command, text, _CHECK)
     command.add_argument("file", metavar="FILE", help="path of the files, with or without the ending")
-    text = "number of tokens in the vocabulary; other tokens are damage"
+    text = "number of tokens in the vocabulary; other tokens are damage, and are counted"
     command.add_argument("--vocabulary", type=at_least(1), metavar="N", help=text)
     add_json(command)
     command.set_defaults(run=check)
@@ -101,21 +110,38 @@ def list_tokens(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Prints a line for each damaged document."""
-    data = TokenDataset(options.file, vocabulary=options.vocabulary)
-    found: list[str] = []
-    with ProgressBar(len(data), "documents") as progress:
-        for start in range(0, len(data), _AT_ONCE):
-            documents = range(start, min(start + _AT_ONCE, len(data)))
-            found += _errors_of(data, documents)
-            progress.advance(len(documents))
+    """Prints a line for each of the first damaged documents, or why the index does not fit the tokens."""
+    path, found, count, outside = os.path.abspath(options.file), list[str](), 0, 0
+    try:
+        data = TokenDataset(path, vocabulary=options.vocabulary)
+    except TokenError as error:
+        found.append(str(error))
+    else:
+        count = len(data)
+        with ProgressBar(count, "documents") as progress:
+            for start in range(0, count, _AT_ONCE):
+                documents = range(start, min(start + _AT_ONCE, count))
+                found += _errors_of(data, documents)
+                progress.advance(len(documents))
+        if options.vocabulary is not None:
+            outside = _outside(TokenDataset(path), options.vocabulary)
     errors = list(dict.fromkeys(found))  # the neighbours of a damaged document fail with the same error
     if options.json:
-        show(json.dumps({"file": os.path.abspath(options.file), "documents": len(data), "errors": errors}, indent=2))
+        about = {"file": path, "documents": count, "errors": errors}
+        show(json.dumps(about if options.vocabulary is None else {**about, "outside": outside}, indent=2))
     else:
-        show(*errors)
-        show(f"{os.path.abspath(options.file)}: {len(data):,} documents; errors: {len(errors):,}")
+        more = [f"... and {len(errors) - _SHOWN:,} more; --json prints all"] if len(errors) > _SHOWN else []
+        show(*errors[:_SHOWN], *more)
+        known = "" if options.vocabulary is None else f"; tokens outside of the vocabulary: {outside:,}"
+        show(f"{path}: {count:,} documents{known}; errors: {len(errors):,}")
     return 1 if errors else 0
+
+
+def _outside(data: TokenDataset, vocabulary: int) -> int:
+    """The number of tokens that are not in a vocabulary of this size."""
+    starts = range(0, data.num_tokens, _CHUNK)
+    chunks = (data.read_tokens(np.array([start]), min(_CHUNK, data.num_tokens - start)) for start in starts)
+    return sum(int(((tokens < 0) | (tokens >= vocabulary)).sum()) for tokens in chunks)
 
 
 def _errors_of(data: TokenDataset, documents: range) -> list[str]:

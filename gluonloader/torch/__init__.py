@@ -4,7 +4,7 @@
     from gluonloader.torch import DataLoader          # was: from torch.utils.data import DataLoader
 
 After `install()`, unchanged code that uses `torch.utils.data` loads its batches with gluonloader. All other
-names of `torch.utils.data` can be imported from here, too, and are torch's. docs/migrating-from-torch.md lists what
+names of `torch.utils.data` can be imported from here, too, and are torch's. docs/torch.md lists what
 differs from torch.
 """
 

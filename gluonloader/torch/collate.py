@@ -52,7 +52,7 @@ def collate_batch(samples: Sequence[Any]) -> Any:
     if kind is dict:
         return {key: collate_batch([sample[key] for sample in samples]) for key in first}
     if kind is tuple or kind is list:
-        if all(len(sample) == len(first) for sample in samples):
+        if len(set(map(len, samples))) == 1:
             return [collate_batch(column) for column in zip(*samples, strict=True)]
     elif isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
         return kind(*map(collate_batch, zip(*samples, strict=False)))

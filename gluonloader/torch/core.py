@@ -10,6 +10,7 @@ from typing import Any
 from ..dataset import base as own
 from ..loader import DataLoader as CoreDataLoader
 from ..options import Seed
+from ..work.task import Task
 from .collate import own_collate
 from .order import order_of
 from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, rows_of
@@ -70,11 +71,19 @@ def core_loader(
     except Exception as error:
         use_torchs_words(error)
         raise
+    if whole and not is_iterable(loader):
+        core.epochs.delivery = replace(core.epochs.delivery, samples_in=_samples_of_key)
     core.epochs.workers.words = partial(advice_in_torchs_words, persistent_workers=loader.persistent_workers)
     core.epochs.source.leave_epochs()
     if not num_workers:  # as torch: so a sampler with a checkpoint of its own stands after the batch that was delivered
         core.epochs.delivery = replace(core.epochs.delivery, draws_ahead=False)
     return core
+
+
+def _samples_of_key(task: Task, batch: Any) -> int:
+    """The number of samples that the only key of a task stands for."""
+    key = task.indices[0] if task.indices else ()
+    return len(key) if isinstance(key, (list, tuple)) else 1
 
 
 def _reads_whole(loader: Any) -> bool:

@@ -51,7 +51,7 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
     The arguments are those of torch, in the same order, with five more. The batches contain the same samples in the
-    same order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
+    same order as torch's for the same seeds. docs/torch.md lists what differs.
 
     Without `persistent_workers`, workers start at each `iter(loader)`, with the dataset as it is then, and end with the
     iterator. With `persistent_workers=True` they start at the first `iter(loader)`, and end at `close()`, or when the

@@ -13,9 +13,10 @@ from typing import Any
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, hide_own_frames, warn
 from ..loader import DataLoader as CoreDataLoader
-from ..loading.plan.position import seed_of_rank
+from ..position.indices import seed_of_rank
 from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state, seed_field
+from ..statistics import program
 from ..statistics.stats import LoaderStats
 from ..statistics.trace import Trace
 from .core import batch_sampler_of, core_loader, is_iterable
@@ -78,6 +79,7 @@ class Passes:
         self.newest: TorchPass | None = None
         self._loaded: dict[str, Any] | None = None
         self._trace: Trace | None = None  # records the next pass
+        self._number = next(program.numbers)
         self._by_others = False  # the newest iterator of the loader is not ours
 
     def iterate(self, loader: Any) -> Any:
@@ -117,7 +119,7 @@ class Passes:
                 core=last.core, epoch=last.epoch + 1, generators=states, draws_seed=False, skipped=skipped
             )
         self._loaded = None
-        self._record(self.newest.core)
+        self._started_by(self.newest.core)
         return self.newest, iter(self.newest.core)
 
     def _resume(self, loader: Any, iterator: Any, state: dict[str, Any]) -> tuple[TorchPass, Iterator[Any]]:
@@ -137,14 +139,16 @@ class Passes:
         newest = TorchPass(core=core, epoch=position["epoch"], generators=states, draws_seed=state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
-            self._record(core)
+            self._started_by(core)
             self.newest = newest
             return newest, iter(core)
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self.newest = newest if _keeps_workers(loader) else None
         return newest, iter(())
 
-    def _record(self, core: CoreDataLoader) -> None:
+    def _started_by(self, core: CoreDataLoader) -> None:
+        """Counts and records what a core loader does, from its next pass on, as what this loader does."""
+        core.epochs.workers.number = self._number
         if self._trace is not None:
             core.epochs.workers.record(self._trace)
             self._trace = None

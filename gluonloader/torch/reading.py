@@ -51,6 +51,10 @@ class Whole:
         if has_state(dataset):
             self.state_dict, self.load_state_dict = dataset.state_dict, dataset.load_state_dict
 
+    @property
+    def _users_dataset(self) -> Any:
+        return self.dataset
+
     def __getitem__(self, key: Any) -> Any:
         return self._read(key)
 
@@ -65,6 +69,10 @@ class WholeRows:
 
     def __init__(self, dataset: Any, rows: Rows | None) -> None:
         self.dataset, self._rows = dataset, rows
+
+    @property
+    def _users_dataset(self) -> Any:
+        return self.dataset
 
     def __reduce__(self) -> Any:
         # In a worker, too, the rows are those of the tensors, which may be shared.

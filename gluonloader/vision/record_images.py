@@ -11,6 +11,7 @@ from ..dataset.bulk import bulk_read, each
 from ..errors import RecordError
 from ..indices import as_list
 from ..records import RecordFileDataset, unpack
+from ..stores.cache import NodeCache
 from .encoded import ImageDataset, Path
 
 
@@ -26,6 +27,7 @@ class ImageRecordDataset(ImageDataset):
         index: see `RecordFileDataset`.
         key_type: see `RecordFileDataset`.
         partial: see `RecordFileDataset`.
+        cache: see `RecordFileDataset`.
         options: the arguments `min_size`, `orient` and `max_pixels` of `decode`.
 
     Raises:
@@ -44,10 +46,17 @@ class ImageRecordDataset(ImageDataset):
         index: Path | None = None,
         key_type: Callable[[str], Any] = int,
         partial: bool = False,
+        cache: NodeCache | None = None,
         **options: Any,
     ) -> None:
-        records = RecordFileDataset(filename, index, key_type, partial)
+        records = RecordFileDataset(filename, index, key_type, partial, cache)
+        self._records = records
         super().__init__(_LabelledRecords(os.fsdecode(filename), records), flag, transform, **options)
+
+    @property
+    def blocks(self) -> list[int]:
+        """The number of images in each block of the file, as a cache reads it: for `BlockShuffleSampler`."""
+        return self._records.blocks
 
 
 class _LabelledRecords(Dataset):

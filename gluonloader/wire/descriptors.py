@@ -30,9 +30,17 @@ def rights(descriptors: Iterable[int]) -> list[tuple[int, int, array[int]]]:
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if numbers else []
 
 
-def receive(connection: socket.socket, nbytes: int, most: int) -> Incoming:
-    """Reads a message of at most `nbytes` bytes with at most `most` descriptors; raises OSError as `recvmsg`."""
-    data, ancillary, flags, _ = connection.recvmsg(nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC)
+def receive(connection: socket.socket, nbytes: int, most: int = 0) -> Incoming:
+    """Reads a message of at most `nbytes` bytes with at most `most` descriptors; raises OSError as `recvmsg`.
+
+    If the other side has ended without reading our messages, the system reports that first, and once. The last message
+    of the other side may still be there.
+    """
+    try:
+        received = connection.recvmsg(nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC)
+    except ConnectionResetError:
+        received = connection.recvmsg(nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC)
+    data, ancillary, flags, _ = received
     if not ancillary and not flags & socket.MSG_CTRUNC:
         return Incoming(data)
     numbers = array("i")

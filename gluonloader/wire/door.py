@@ -1,6 +1,6 @@
-"""`Door`: lets processes of the same user in, and reads the first message of each.
+"""`Door`: accepts processes of the same user, and reads the first message of each.
 
-a process connects --> Door.handle --> a guest;  it says something --> Door.handle returns the guest
+a process connects --> Door.handle --> it is silent;  it says something --> Door.handle returns a `Newcomer`
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Final
 
 from ..forks import no_fork
 from .ends import close_end, track_end
+from .greeting import MESSAGE_BYTES
 from .names import peer
 
-RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there were too many open files
-_MOST_GUESTS: Final = 64  # that have said nothing; a process that means to speak does so at once
+_RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there were too many open files
+_MOST_SILENT: Final = 64  # that have said nothing; a process that means to speak does so at once
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class Newcomer:
     """A process that has connected and sent its first message."""
 
     connection: socket.socket  # not blocking
@@ -37,49 +38,48 @@ class Door:
 
     Args:
         listener: the socket that listens.
-        poll: watches it, except during a pause, and the guests that have said nothing.
-        nbytes: the most bytes of a first message.
+        poll: watches it, except during a pause, and the processes that have said nothing.
     """
 
-    def __init__(self, listener: socket.socket, poll: select.poll, nbytes: int) -> None:
+    def __init__(self, listener: socket.socket, poll: select.poll) -> None:
         listener.setblocking(False)
-        self._listener, self._poll, self._nbytes = listener, poll, nbytes
+        self._listener, self._poll = listener, poll
         self._silent: dict[int, socket.socket] = {}  # by descriptor, in the order in which they came
         self._paused_until: float | None = None
         poll.register(listener, select.POLLIN)
 
     @property
     def connections(self) -> list[socket.socket]:
-        """Those to guests that have said nothing yet."""
+        """Those to processes that have said nothing yet."""
         return list(self._silent.values())
-
-    @property
-    def paused(self) -> bool:
-        return self._paused_until is not None
 
     def watches(self, descriptor: int) -> bool:
         """Whether `handle` has to handle the events of a descriptor."""
         return descriptor == self._listener.fileno() or descriptor in self._silent
 
-    def handle(self, descriptor: int) -> Guest | None:
-        """Lets a process in, or reads its first message; returns the guest once it has said something."""
+    def handle(self, descriptor: int) -> Newcomer | None:
+        """Accepts a process, or reads its first message, and returns the process then."""
         if descriptor == self._listener.fileno():
             self._accept()
             return None
         connection = self._silent.pop(descriptor)
         self._poll.unregister(connection)
         try:
-            guest = Guest(connection, peer(connection).pid, connection.recv(self._nbytes))
+            newcomer = Newcomer(connection, peer(connection).pid, connection.recv(MESSAGE_BYTES))
         except OSError:
             close_end(connection)
             return None
-        return guest
+        return newcomer
 
-    def resume(self) -> None:
-        """Ends the pause if it has lasted long enough."""
-        if self._paused_until is not None and time.monotonic() >= self._paused_until:
-            self._paused_until = None
-            self._poll.register(self._listener, select.POLLIN)
+    def resume(self) -> float | None:
+        """Ends the pause if it has lasted long enough; returns how many seconds are left, None without a pause."""
+        if self._paused_until is None:
+            return None
+        if (left := self._paused_until - time.monotonic()) > 0:
+            return left
+        self._paused_until = None
+        self._poll.register(self._listener, select.POLLIN)
+        return None
 
     def close(self) -> None:
         close_end(self._listener)
@@ -93,7 +93,7 @@ class Door:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._poll.unregister(self._listener)
-                self._paused_until = time.monotonic() + RETRY_S
+                self._paused_until = time.monotonic() + _RETRY_S
             return
         connection.setblocking(False)
         if peer(connection).uid != os.geteuid():
@@ -101,7 +101,7 @@ class Door:
             return
         self._silent[connection.fileno()] = connection
         self._poll.register(connection, select.POLLIN)
-        if len(self._silent) > _MOST_GUESTS:
+        if len(self._silent) > _MOST_SILENT:
             first = self._silent.pop(next(iter(self._silent)))
             self._poll.unregister(first)
             close_end(first)

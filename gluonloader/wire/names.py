@@ -13,24 +13,27 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from ..forks import no_fork
 from .ends import close_end, track_end
-
-T = TypeVar("T")
 
 _PAUSE_S: Final = 0.01  # between two tries to connect
 
 
 class OtherUser(Exception):
-    """A process of another user has the name; the argument is the number of this user."""
+    """A process of another user has the name."""
+
+    def __init__(self, uid: int) -> None:
+        super().__init__(f"a process of another user ({uid}) has this name")
 
 
 class NoRoom(Exception):
     """A process has the name, but accepts no connection: it is stopped, or it is another program."""
+
+    def __init__(self) -> None:
+        super().__init__("the process with this name accepts no connections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,3 @@ def listen(address: str, queue: int) -> socket.socket | None:
             return None
         raise
     return listener
-
-
-def read_last(read: Callable[[], T]) -> T:
-    """Calls a function that reads from a connection; twice if the other side has ended without reading our messages.
-
-    The system reports that first, and its last message may still be there.
-    """
-    try:
-        return read()
-    except ConnectionResetError:
-        return read()

@@ -42,8 +42,10 @@ class _Statistics:
     The file stays open as long as the object lives, since to open it takes ten times as long as to read it.
     """
 
+    _fd = -1  # for `__del__`, if a signal handler raises before `__init__` has set it
+
     def __init__(self) -> None:
-        self.thread, self._fd = threading.get_native_id(), -1
+        self.thread = threading.get_native_id()
         with Uninterrupted(), suppress(OSError):  # there is no such file on other systems and in some kernels
             self._fd = os.open(_STATISTICS, os.O_RDONLY)
 

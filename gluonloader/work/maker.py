@@ -93,11 +93,11 @@ class Maker:
         """
         raise NotImplementedError
 
-    def make_measured(self, task: Task, usage: Usage, streams: Streams | None = None) -> Any:
-        """Calls `make`, and reports the time that it takes."""
+    def measured(self, make: Callable[..., Any], task: Task, usage: Usage, streams: Streams | None) -> Any:
+        """Calls `make`, a method that makes a batch with this maker, and reports the time that it takes."""
         self.timer.start()
         try:
-            return self.make(task, streams=streams)
+            return make(task, streams=streams)
         finally:
             usage.add(self.worker, self.timer.stop(task.epoch, task.batch))
 

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..batchify import Gathered, default_batchify, holds_large_array
-from ..dataset.bulk import read_by
+from ..dataset.arrays import StackDataset
+from ..dataset.bulk import bulk_read, read, read_by
 from ..declared import is_async
+from ..guests.torch_data import tensors_of
 from ..indices import Keys, as_list
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .side_by_side import ReadingThreads, SharedRead
@@ -55,6 +57,8 @@ def reader_of(dataset: Any, job: Job, may_draw: bool, event_loop: EventLoop | No
         event_loop: where the methods of an async dataset are awaited; None for a new event loop.
     """
     concurrency, bulk = job.reading.concurrency, getattr(dataset, "__getitems__", None)
+    if bulk is None and job.batchify_fn is default_batchify and tensors_of(dataset) is not None:
+        bulk = TensorRows(dataset).__getitems__
     if is_async(dataset):
         from .awaiting import AwaitedBulk, AwaitedSamples  # importing asyncio takes 50 ms
 
@@ -80,6 +84,25 @@ class Bulk:
 
     def close(self) -> None:
         pass
+
+
+class TensorRows:
+    """Reads samples of a `TensorDataset` of torch, which has no bulk read, as `Rows`.
+
+    Functions of the user get a list of samples, since they were written for one.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._tensors: Any = None
+        self._columns: Any = None
+
+    @bulk_read(lambda self: True)
+    def __getitems__(self, keys: Any) -> Any:
+        tensors: Any = tensors_of(self._dataset)
+        if tensors is not self._tensors:  # at first, and if the user has set others
+            self._tensors, self._columns = tensors, StackDataset(*tensors)
+        return read(self._columns, keys)
 
 
 class OneByOne:

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import eventually, is_running, workers
+from conftest import eventually, is_running, run_program, workers
 from open_streams import KINDS, Closed, Deleted, Finally, Notes
 
 from gluonloader import IterableDataset
@@ -188,3 +188,28 @@ def test_an_error_of_closing_a_stream_costs_no_batch(every_way, notes):
         for _ in range(3):
             assert next(iter(loader)) == [0, 2, 4]
             assert eventually(lambda: not notes.open)
+
+
+MANY_CYCLES = """
+import gc
+from contextvars import ContextVar, copy_context
+from gluonloader import DataLoader, IterableDataset
+
+variables = [ContextVar(f"variable {number}") for number in range(21)]
+loader = DataLoader(IterableDataset(lambda: iter(range(9))), 2, seed=1)
+gc.set_threshold(3)
+for number in range(3000):
+    cycle = [iter(loader)]
+    next(cycle[0])
+    cycle.append(cycle)
+    del cycle
+    for variable in variables:
+        variable.set(number)
+    assert set(map(copy_context().get, variables)) == {number}
+print("all kept")
+"""
+
+
+def test_an_epoch_that_the_garbage_collector_ends_costs_no_context_variable():
+    done = run_program(MANY_CYCLES)
+    assert (done.stdout, done.stderr) == ("all kept\n", "")

@@ -28,9 +28,10 @@ from started import first_time
 
 import gluonloader as gl
 from gluonloader.executors.shared.crew import SharedWorker
-from gluonloader.executors.shared.messages import Hello, send
+from gluonloader.executors.shared.messages import RankHello, send
 from gluonloader.memory.slabs import SlabPool
 from gluonloader.options import Processes
+from gluonloader.wire.greeting import library_version
 
 pytestmark = [pytest.mark.numpy_only, pytest.mark.filterwarnings("ignore:resuming")]
 
@@ -335,18 +336,40 @@ def guest(where):
     return connection
 
 
+@contextlib.contextmanager
+def joins_while_stopped(loader):
+    """Rank 1 has sent its greeting to the server, which is stopped; within the block, that is its connection."""
+    (server,), meeting = server_of(loader), crew(loader)._meeting
+    with guest(meeting.address) as other:
+        with guest(meeting.address) as later:
+            later.send(b"no message")
+            assert later.recv(10) == b""  # so the server has accepted both
+        os.kill(server, signal.SIGSTOP)
+        send(other, RankHello(library_version(), meeting._facts, 1, [0]))
+        yield other
+
+
 def test_the_server_ends_if_the_last_rank_is_gone_before_its_answer():
     with loader_of(0, 2, new_name(), Numbered(40)) as loader:
-        (server,), meeting = server_of(loader), crew(loader)._meeting
-        with guest(meeting.address) as other:
-            with guest(meeting.address) as later:
-                later.send(b"no message")
-                assert later.recv(10) == b""  # so the server has accepted both
-            os.kill(server, signal.SIGSTOP)
-            send(other, Hello(meeting._version, meeting._facts, 1, [0]))
+        (server,) = server_of(loader)
+        with joins_while_stopped(loader):
+            pass
         crew(loader)._server.connection.shutdown(socket.SHUT_WR)
         os.kill(server, signal.SIGCONT)
         assert nothing_left([server])
+
+
+def test_a_rank_that_leaves_while_another_one_joins_hears_that_the_server_goes_on():
+    """Otherwise it waits for the end of the server, and kills it."""
+    with loader_of(0, 2, new_name(), Numbered(40)) as loader:
+        (server,) = server_of(loader)
+        with joins_while_stopped(loader) as other:
+            leaving = crew(loader)._server.connection
+            leaving.shutdown(socket.SHUT_WR)
+            os.kill(server, signal.SIGCONT)
+            assert b"RankWelcome" in other.recv(10_000)
+            leaving.settimeout(10)
+            assert any(b"Goodbye" in message for message in iter(lambda: leaving.recv(10_000), b""))
 
 
 def stopped_rank(rank, number, name):
@@ -823,7 +846,7 @@ def connected(where):
 def join_as_first(rank, number, where):
     """Whether the server answers a `Hello`, by a refusal."""
     with connected(where) as connection:
-        send(connection, Hello("0", {}, 0, [0]))
+        send(connection, RankHello("0", {}, 0, [0]))
         return b"Refused" in connection.recv(10_000)
 
 

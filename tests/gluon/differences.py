@@ -1,6 +1,6 @@
 """The differences between `gluonloader.mxnet` and Gluon, with reasons; their tests are expected to fail with Gluon.
 
-The tables in docs/migrating-from-gluon.md list the same ids and reasons for users; a test compares them.
+The tables in docs/gluon.md list the same ids and reasons for users; a test compares them.
 """
 
 from parity import differing

@@ -266,7 +266,7 @@ if __name__ == "__main__":
         print(type(loader).__module__, [batch.asnumpy().tolist() for batch in loader])
     sys.exit(3)
 """
-MXNET = ["-W", "error", "-W", "ignore::DeprecationWarning", "-m", "gluonloader.mxnet"]
+MXNET = ["-W", "error", "-W", "ignore::DeprecationWarning", "-m", "gluonloader.mxnet", "--quiet"]
 
 
 @needs_old_numpy

@@ -129,7 +129,7 @@ def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_work
     if find_spec(NEEDS[script]) is None:
         pytest.skip(f"needs {NEEDS[script]}")
     command = [SCRIPTS / f"{script}.py", "--num-workers", str(num_workers)]
-    ours = run(environment, tmp_path / "ours", [sys.executable, "-m", "gluonloader.mxnet", *command], 50)
+    ours = run(environment, tmp_path / "ours", [sys.executable, "-m", "gluonloader.mxnet", "--quiet", *command], 50)
     theirs = run_theirs(environment, tmp_path / "theirs", [sys.executable, *command])
     assert theirs.status == 0, theirs.stderr
     assert ours.status == 0, ours.stderr
@@ -179,7 +179,7 @@ def test_a_script_that_ends_within_an_epoch_leaves_no_processes_and_no_files(env
     script = tmp_path / "train.py"
     script.write_text(LEAVES_AN_EPOCH.format(end=statement))
     environment["PYTHONPATH"] += f":{SCRIPTS}"
-    done = run(environment, tmp_path / "record", [sys.executable, "-m", "gluonloader.mxnet", script], 50)
+    done = run(environment, tmp_path / "record", [sys.executable, "-m", "gluonloader.mxnet", "--quiet", script], 50)
     assert (done.status, len(done.records)) == (status, 4), done.stderr
     assert len(done.records[-1]["children"]) >= 2
     assert shared_files_of(done) == []

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gluonloader import BatchSampler
-from gluonloader.loading.plan import NOTHING, IndexPlan, Start
-from gluonloader.loading.plan.base import Progress
-from gluonloader.loading.plan.position import fit, fresh_state, load
-from gluonloader.loading.plan.shard_state import Shards, check
+from gluonloader.loading.plan import NOTHING, IndexPlan
 from gluonloader.loading.plan.shards import ShardPlan
+from gluonloader.position.indices import fit, fresh_state, load
+from gluonloader.position.progress import Progress, Start
+from gluonloader.position.shards import Shards, check
 from gluonloader.state import ranges_field
 from gluonloader.work.in_flight import InFlight
 from gluonloader.work.streams import ShardBatch, ShardEnd

@@ -1,10 +1,98 @@
-"""Faults outside the core: datasets, images, records, batchify, the drop-ins, commands, bridges, serving, sharing."""
+"""Faults outside the core: datasets, images, records, stores, batchify, drop-ins, commands, bridges, sharing."""
 
 from __future__ import annotations
 
 from mutation import Mutation
 
 MUTATIONS = [
+    # -- stores ---------------------------------------------------------------------------------------------------
+    Mutation(
+        "a damaged block of an earlier fetcher is used",
+        "stores/folder.py",
+        "    return len(data) >= _FOOTER.size and footer == _footer(block, body)\n",
+        "    return True\n",
+        note="block files",
+    ),
+    Mutation(
+        "a fetcher is a child of the process that starts it",
+        "stores/client.py",
+        "if not os.fork():\n",
+        "if True:\n",
+        note="no child",
+    ),
+    Mutation(
+        "a block that was moved to another name is used",
+        "stores/folder.py",
+        '    named = zlib.crc32(f"{block.key}/{block.name}".encode())\n',
+        "    named = 0\n",
+        note="block files",
+    ),
+    Mutation(
+        "a block is removed although a process uses it",
+        "stores/folder.py",
+        "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            os.unlink(path)\n",
+        "            os.unlink(path)\n",
+        note="block locks",
+    ),
+    Mutation(
+        "a block is used that was removed just before it was locked",
+        "stores/folder.py",
+        "        if not os.fstat(file.fileno()).st_nlink:\n",
+        "        if False:\n",
+        note="block locks",
+    ),
+    Mutation(
+        "both answers to a request that was made twice are written",
+        "stores/requests.py",
+        "                if request.answered:\n",
+        "                if False:\n",
+        note="one file",
+    ),
+    Mutation(
+        "throttling does not lower the number of requests at a time",
+        "stores/requests.py",
+        "            self._allowed, self._halved = max(1.0, self._allowed / 2), now\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a second fetcher serves the same folder",
+        "stores/fetcher.py",
+        "        return  # see NOTE [one fetcher]\n",
+        "        pass\n",
+        note="one fetcher",
+    ),
+    Mutation(
+        "a block is fetched although there is no room for it",
+        "stores/fetcher.py",
+        "        return self._contents.has_room(space)\n",
+        "        return True\n",
+        note="room",
+    ),
+    Mutation(
+        "blocks that will be needed soon make room for others",
+        "stores/fetcher.py",
+        "            if not any(map(self._remove, self._contents.unneeded(needed))):\n",
+        "            if not any(map(self._remove, self._contents.unneeded(()))):\n",
+        note="room",
+    ),
+    Mutation(
+        "of the blocks that nobody needs, the one that came first goes first",
+        "stores/contents.py",
+        "        return block.key in self._known, block.priority, block.key,",
+        "        return block.key in self._known, 0, block.key,",
+    ),
+    Mutation(
+        "a sample that lies in several blocks ends with the first one",
+        "stores/cache.py",
+        "        several = stops > self.bounds.stops[self.bounds.places(starts)]\n",
+        "        several = stops < starts\n",
+    ),
+    Mutation(
+        "the first sample of a block is read from the block before it",
+        "stores/bounds.py",
+        'self.starts.searchsorted(starts, "right") - 1, 0)',
+        'self.starts.searchsorted(starts, "left") - 1, 0)',
+    ),
     # -- dataset --------------------------------------------------------------------------------------------------
     Mutation(
         "longer shards come last, so two shards have a sample in common",
@@ -22,8 +110,8 @@ MUTATIONS = [
     Mutation(
         "a bulk read of a subset ignores the step of a range",
         "dataset/base.py",
-        "kept.start + kept.step * rows if isinstance(kept, range) else kept[rows])",
-        "kept.start + rows if isinstance(kept, range) else kept[rows])",
+        "return read(self._dataset, kept.start + kept.step * rows if isinstance(kept, range) else kept[rows])",
+        "return read(self._dataset, kept.start + rows if isinstance(kept, range) else kept[rows])",
     ),
     Mutation(
         "a batched transform may lose samples",
@@ -74,6 +162,20 @@ MUTATIONS = [
         "(starts[1:] > self._nbytes)\n",
         "        wrong = (lengths < 0) | (starts[1:] > self._nbytes)\n",
         note="damaged index",
+    ),
+    Mutation(
+        "an old index of tokens is read beside a new file of the same size",
+        "text/token_files.py",
+        "        if mark is not None and isinstance(tokens, np.ndarray) and mark != hash_of(tokens):\n",
+        "        if False:\n",
+        note="mark",
+    ),
+    Mutation(
+        "new tokens are written beside an old index, before the new index",
+        "text/token_files.py",
+        '    with replacing(f"{prefix}.idx", f"{prefix}.bin") as (index, tokens):\n',
+        '    with replacing(f"{prefix}.bin", f"{prefix}.idx") as (tokens, index):\n',
+        note="mark",
     ),
     Mutation(
         "a token that does not fit in the dtype is written",
@@ -148,8 +250,8 @@ MUTATIONS = [
     Mutation(
         "records of a bulk read come in the order of the file",
         "records/reader.py",
-        "        for target, number in zip(order.tolist(), numbers[order].tolist(), strict=True):\n",
-        "        for target, number in zip(range(len(order)), numbers[order].tolist(), strict=True):\n",
+        "        for target, number in zip(order.tolist(), ordered.tolist(), strict=True):\n",
+        "        for target, number in zip(range(len(order)), ordered.tolist(), strict=True):\n",
     ),
     Mutation(
         "a record that does not end where the next one starts is returned",
@@ -266,14 +368,14 @@ MUTATIONS = [
     Mutation(
         "packed rows: the last token of a document has the next document's first token as its label",
         "text/pack_rows.py",
-        "            labels[last] = [self._ignore if following is None else following for",
-        "            _ = [self._ignore if following is None else following for",
+        "        out[last] = padding\n",
+        "",
     ),
     Mutation(
         "packed rows: positions do not start again in each document",
         "text/pack_rows.py",
-        "            out[start : start + length] = numbers[:length]\n",
-        "            out[start : start + length] = numbers[:length] + start\n",
+        "        positions -= np.repeat(first, self.lengths)\n",
+        "",
     ),
     Mutation(
         "a sample that differs in dtype is cast into the batch that is being filled",
@@ -366,10 +468,18 @@ MUTATIONS = [
     ),
     # -- commands and tuning --------------------------------------------------------------------------------------
     Mutation(
-        "a line that starts in the piece before is tokenized twice",
-        "tools/make_tokens.py",
-        "        start += len(file.readline()) - 1  # the rest",
-        "        file.seek(start)  # the rest",
+        "a continued run reads a compressed file from its start",
+        "tools/sources.py",
+        "            _skip(lines, place.offset)\n",
+        "            pass\n",
+        note="continuing",
+    ),
+    Mutation(
+        "a continued run writes rows of a table twice",
+        "tools/sources.py",
+        "            first, row = max(row, place.row), row + batch.num_rows\n",
+        "            first, row = row, row + batch.num_rows\n",
+        note="continuing",
     ),
     Mutation(
         "tokens make continues a run of another tokenizer",
@@ -380,8 +490,8 @@ MUTATIONS = [
     Mutation(
         "tokens make continues behind a piece that was written in part",
         "tools/make_tokens.py",
-        "            part.truncate(size)\n",
-        "            pass\n",
+        "        part.truncate(sizes[name])\n",
+        "        pass\n",
         note="continuing",
     ),
     Mutation(
@@ -463,8 +573,8 @@ MUTATIONS = [
     Mutation(
         "a consumer gets batches of a new server that it has received from the old one",
         "serving/client.py",
-        "        return packet.epoch < self.epoch or (packet.kind is Kind.BATCH and packet.batch in self._received)\n",
-        "        return packet.epoch < self.epoch\n",
+        "        return packet.kind is Kind.BATCH and range_with(self._received, packet.batch) is not None\n",
+        "        return False\n",
     ),
     Mutation(
         "a batch that is no view of its slab is sent without its bytes",
@@ -513,8 +623,8 @@ MUTATIONS = [
     Mutation(
         "two programs of the same name share workers",
         "executors/shared/server.py",
-        "            if rank.index == hello.rank and rank.pid != pid:\n",
-        "            if rank.index == hello.rank and rank.pid == -pid:\n",
+        "            if rank.hello.rank == hello.rank and rank.pid != pid:\n",
+        "            if rank.hello.rank == hello.rank and rank.pid == -pid:\n",
     ),
     Mutation(
         "a rank is not told that a shared worker has died",
@@ -535,7 +645,7 @@ MUTATIONS = [
         '        if not is_ready(rank.connection, select.POLLOUT, 0):\n'
         '            raise BlockingIOError(errno.EAGAIN, "the rank has not read its messages")\n',
         "        is_ready(rank.connection, select.POLLOUT, 600)\n",
-        note="slow ranks",
+        note="slow clients",
     ),
     Mutation(
         "shared workers use only the cores of the first rank",
@@ -558,7 +668,56 @@ MUTATIONS = [
     Mutation(
         "a dataset that was built again may have changed",
         "executors/shared/meeting.py",
-        "            if self._built is not None and welcome.built != self._built:\n",
-        "            if self._built is not None and welcome.built is None:\n",
+        "        if self._built not in (None, built):\n",
+        "        if False:\n",
+    ),
+    # -- labels and masks of packed documents --------------------------------------------------------------------------
+    Mutation(
+        "the lengths of documents are not compared with those by which rows were planned",
+        "text/documents.py",
+        "    if tokens.ndim != 1 or (len(tokens) <= stop if is_cut else len(tokens) != stop):\n",
+        "    if tokens.ndim != 1 or len(tokens) < stop:\n",
+    ),
+    Mutation(
+        "a row does not know which of its documents are cut",
+        "text/packing.py",
+        "() if cut.isdisjoint(row) else",
+        "() if True else",
+    ),
+    Mutation(
+        "a field may have another length than the tokens",
+        "text/documents.py",
+        "        if len(values) != length:\n",
+        "        if len(values) < length:\n",
+    ),
+    Mutation(
+        "the mask of the loss is not shifted with the labels",
+        "text/pack_rows.py",
+        'shift=of_loss and self._labels == "shift")',
+        "shift=False)",
+    ),
+    Mutation(
+        "the mask of the loss does not change the labels",
+        "text/pack_rows.py",
+        "return tokens if mask is None else",
+        "return tokens if True else",
+    ),
+    Mutation(
+        "a model that shifts is trained to predict a document from another one",
+        "text/pack_rows.py",
+        "                labels[places.starts] = self._ignore\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "tokens that do not fit in the dtype are wrapped",
+        "text/pack_rows.py",
+        "        self._check(values, out.dtype)\n",
+        "",
+    ),
+    Mutation(
+        "the fields of a carried document are lost",
+        "text/documents.py",
+        "Document(self.tokens[start:], {name: values[start:] for name, values in self.fields.items()})",
+        "Document(self.tokens[start:])",
     ),
 ]  # fmt: skip

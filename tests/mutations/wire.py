@@ -32,7 +32,7 @@ MUTATIONS = [
     Mutation(
         "guests that say nothing are kept",
         "wire/door.py",
-        "        if len(self._silent) > _MOST_GUESTS:\n",
+        "        if len(self._silent) > _MOST_SILENT:\n",
         "        if False:\n",
     ),
     Mutation(
@@ -44,8 +44,8 @@ MUTATIONS = [
     Mutation(
         "a door that has paused stays closed",
         "wire/door.py",
-        "            self._poll.register(self._listener, select.POLLIN)\n",
-        "            pass\n",
+        "        self._poll.register(self._listener, select.POLLIN)\n",
+        "",
     ),
     Mutation(
         "a descriptor that is lost is not noticed",
@@ -113,6 +113,37 @@ MUTATIONS = [
         "executors/shared/crew.py",
         "            await_end(server, alone=self.ranks == 1)\n",
         "            await_end(server, alone=True)\n",
+    ),
+    Mutation(
+        "what the queue of a client does not take is not tried again",
+        "wire/clients.py",
+        "        return _RETRY_S if any(client.pending for client in self.clients.values()) else retry_s\n",
+        "        return retry_s\n",
+        note="slow clients",
+    ),
+    Mutation(
+        "a process with another version of the library is let in",
+        "wire/clients.py",
+        "        if hello.version == self._version:\n",
+        "        if True:\n",
+    ),
+    Mutation(
+        "a rank that leaves is not told that the server goes on",
+        "executors/shared/server.py",
+        "                send(connection, Goodbye())\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "close waits for a thread that waits for a server which reads nothing",
+        "serving/connection.py",
+        "            if not self._wait(select.POLLOUT | select.POLLRDHUP, deadline):",
+        "            if not self._wait(select.POLLOUT, deadline):",
+    ),
+    Mutation(
+        "a server that reads nothing is an error that does not say so",
+        "serving/connection.py",
+        "                raise self._no_answer(self._timeout)\n",
+        "                raise BlockingIOError\n",
     ),
     Mutation(
         "a loader that is deleted while Python ends uses names that are gone",

@@ -1,6 +1,6 @@
 """The differences between `gluonloader.torch.DataLoader` and torch's, with reasons; their tests must fail with torch.
 
-The tables in docs/migrating-from-torch.md list the same ids and reasons for users; a test compares them.
+The tables in docs/torch.md list the same ids and reasons for users; a test compares them.
 """
 
 from parity import differing

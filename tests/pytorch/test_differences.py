@@ -7,7 +7,7 @@ from .differences import DIFFERENCES, differs
 
 
 def test_the_page_and_the_tests_name_the_same_differences_and_reasons():
-    check_differences(DIFFERENCES, "pytorch", "migrating-from-torch.md", "Differences of gluonloader.torch.DataLoader")
+    check_differences(DIFFERENCES, "pytorch", "torch.md", "Differences of gluonloader.torch.DataLoader")
 
 
 def test_a_difference_that_is_not_listed_is_refused():

@@ -139,7 +139,7 @@ if __name__ == "__main__":
         print(type(loader).__module__, [batch.tolist() for batch in loader])
     sys.exit(3)
 """
-RUNS = ["-W", "error", "-m", "gluonloader.torch"]
+RUNS = ["-W", "error", "-m", "gluonloader.torch", "--quiet"]
 
 
 @pytest.mark.spawn

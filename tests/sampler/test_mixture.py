@@ -1,5 +1,6 @@
 """Mixtures: each dataset keeps its share at every step, and is read in its own order."""
 
+import contextlib
 import json
 import pickle
 from collections import deque
@@ -12,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from order_positions import part, position, resumed
 
-from gluonloader import BatchSampler, MixtureSampler, RandomSampler, SequentialSampler, ShardedSampler, WeightedSampler
+from gluonloader import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    MixtureSampler,
+    RandomSampler,
+    Ranks,
+    SequentialSampler,
+    ShardedSampler,
+    WeightedSampler,
+)
+from gluonloader.sampler.base import start_pass
 from gluonloader.text import PackingSampler, TokenDataset
 
 WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
@@ -106,13 +118,55 @@ def test_temperature_makes_shares_more_equal():
 
 def test_what_was_drawn():
     sets = [TokenDataset([np.zeros(3, int)] * 8), TokenDataset([np.zeros(5, int)] * 4)]
-    sampler = MixtureSampler(sets, weights=[1, 1], num_samples=8, seed=0)
+    sampler = MixtureSampler(sets, weights=[1, 1], num_samples=10_000, seed=0)
+    assert [stats.samples for stats in sampler.drawn] == [0, 0]
+    list(islice(sampler, 6000))  # more than it computes at once
+    assert [stats.samples for stats in sampler.drawn] == [3000, 3000]
     list(sampler)
     drawn = sampler.drawn
-    assert [stats.samples for stats in drawn] == [2048, 2048]  # it computes many at once
-    assert [stats.tokens for stats in drawn] == [3 * 2048, 5 * 2048]
-    assert [stats.epochs for stats in drawn] == [256, 512]
+    assert [stats.samples for stats in drawn] == [10_000, 10_000]  # of both epochs
+    assert [stats.tokens for stats in drawn] == [30_000, 50_000]
+    assert [stats.epochs for stats in drawn] == [1250, 2500]
     assert [stats.tokens for stats in MixtureSampler([3, 3], seed=0).drawn] == [None, None]
+
+
+def test_what_was_drawn_goes_on_after_changes_and_a_resume():
+    def make():
+        return MixtureSampler([50, 50], weights=[1, 1], num_samples=1000, seed=0)
+
+    sampler = make()
+    keys = start_pass(sampler)
+    list(islice(keys, 300))
+    keys.seek(200)  # as a flush of a loader does
+    sampler.weights = [0, 1]
+    list(islice(keys, 10))
+    assert [stats.samples for stats in sampler.drawn] == [100, 110]
+    again = make()
+    list(resumed(again, position(sampler, 0, 210), 210))
+    assert [stats.samples for stats in again.drawn] == [100, 900]
+
+
+@pytest.mark.parametrize("policy", ["repeat", "drop", "uneven"])
+def test_what_was_drawn_is_that_of_all_ranks(policy):
+    data = ConcatDataset({"a": range(50), "b": range(50)})
+    for index in range(3):
+        mixture = MixtureSampler(data, weights={"a": 3, "b": 1}, num_samples=100, seed=0)
+        list(DataLoader(data, 4, sampler=mixture, ranks=Ranks(index, 3, policy), seed=0))
+        samples = [stats.samples for stats in mixture.drawn]
+        assert samples == [75, 25] or (policy == "drop" and samples == [74, 25])
+
+
+def test_the_sources_may_be_joined_already():
+    data = ConcatDataset({"web": range(60), "code": range(40)})
+    assert data.names == ["web", "code"]
+    assert repr(data) == "ConcatDataset(web=range(60), code=range(40))"
+    joined = MixtureSampler(data, weights={"code": 0.75, "web": 0.25}, num_samples=40, seed=3)
+    assert list(joined) == list(MixtureSampler([60, 40], weights=[0.25, 0.75], num_samples=40, seed=3))
+    assert [(stats.name, stats.samples) for stats in joined.drawn] == [("web", 10), ("code", 30)]
+    unnamed = MixtureSampler(ConcatDataset(range(60), range(40)), num_samples=40, seed=3)
+    assert [stats.name for stats in unnamed.drawn] == [None, None]
+    with pytest.raises(ValueError, match="the names are"):
+        MixtureSampler(data, weights={"web": 1}, seed=0)
 
 
 # -- Changes of the weights ----------------------------------------------------------------------------------------
@@ -206,6 +260,57 @@ def test_new_weights_in_a_linear_schedule_start_the_rest_of_it():
     source = np.array([*first, *keys]) // 20_000
     assert source[4000:5000].mean() == pytest.approx(0.8, abs=0.05)
     assert (source[10_000:] == 1).all()
+
+
+@pytest.mark.parametrize("change", ["weights", "schedule", "replace"])
+def test_a_change_in_a_linear_schedule_leaves_what_was_drawn_as_it_was(change):
+    def make():
+        return MixtureSampler([20_000, 20_000], weights=[1, 0], num_samples=20_000, seed=1)
+
+    mixture = make()
+    mixture.schedule([(0, [1, 0]), (20_000, [0, 1])], linear=True)
+    keys = start_pass(mixture)
+    order = list(islice(keys, 5000))
+    if change == "weights":
+        mixture.weights = [1, 1]
+    else:
+        mixture.schedule([(8000, [1, 1])], replace=change == "replace")
+    order += keys
+    assert part(mixture, 0, 0, 20_000) == order
+    for place in (100, 4990, 5300, 12_000):
+        assert list(resumed(make(), position(mixture, 0, place), place)) == order[place:]
+
+
+def test_a_schedule_can_be_replaced():
+    mixture = MixtureSampler([20_000, 20_000], weights=[1, 0], num_samples=30_000, seed=1)
+    mixture.schedule([(1000, [0, 1])])
+    mixture.schedule([(5000, [0, 1]), (9000, [1, 0]), (15_000, [1, 0])], linear=True)
+    keys = iter(mixture)
+    first = list(islice(keys, 2000))
+    mixture.schedule([(9000, [0.5, 0.5])], replace=True)
+    source = np.array([*first, *keys]) // 20_000
+    assert source.tolist()[:1000] == [0] * 1000
+    assert source.tolist()[1000:9000] == [1] * 8000  # the change at 1,000 has happened
+    assert source[9000:15_000].mean() == pytest.approx(0.5, abs=0.001)
+    assert mixture.weights == [0.5, 0.5]
+
+
+def test_a_schedule_that_was_edited_since_the_state_was_saved_is_a_warning():
+    def make(*places, linear=False):
+        mixture = MixtureSampler([500, 500], weights=[1, 3], num_samples=400, seed=1)
+        mixture.schedule([(place, [1, 0]) for place in places], linear)
+        return mixture
+
+    saved = make(10_000, 20_000)
+    state = position(saved)
+    resumed(make(10_000, 20_000), state, 0)  # without a warning
+    resumed(make(20_000), state, 0)  # neither, since the other change may have been scheduled later
+    for edited in (make(10_000, 30_000), make(10_000, 20_000, linear=True)):
+        with pytest.warns(RuntimeWarning, match="schedule of this MixtureSampler differs from that in the state"):
+            resumed(edited, state, 0)
+        assert position(edited) == state
+    edited.schedule([(15_000, [0, 1])], replace=True)
+    assert [place for place, _ in position(edited)["changes"]] == [0, 15_000]
 
 
 def test_a_position_after_a_change_that_was_drawn_ahead():
@@ -434,6 +539,11 @@ def test_an_index_outside_of_its_dataset():
         {"scheduled": [3]},
         {"linear": 3},
         {"linear": [0]},
+        {"linear": [[0, 100]]},
+        {"linear": [[0, 0, [2**39, 2**39]]]},
+        {"linear": [[3, 100, [2**39, 2**39]]]},
+        {"linear": [[0, 100, [1, 1]]]},
+        {"linear": [[0, "a", [2**39, 2**39]]]},
         {"pending": [1, 2]},
         {"changes": [[1, [2**39, 2**39]]]},
         {"changes": [[0, [1, 1]]]},
@@ -447,3 +557,48 @@ def test_a_position_of_another_mixture_is_refused(change):
     sampler = MixtureSampler([3, 4], seed=0)
     with pytest.raises(ValueError, match="state: sampler"):
         resumed(sampler, {**position(sampler), **change}, 0)
+
+
+PLACES = st.lists(
+    st.tuples(st.integers(0, 3000), st.integers(0, 4)), min_size=1, max_size=3, unique_by=lambda one: one[0]
+)
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(1, 3000), PLACES, st.booleans(), st.booleans()), max_size=4),
+    places=st.lists(st.integers(0, 12_000), min_size=1, max_size=3),
+)
+def test_schedules_that_are_set_while_a_pass_is_read_apply_after_a_resume_too(changes, places):
+    def make():
+        return MixtureSampler([40_000, 40_000], weights=[1, 1], num_samples=15_000, seed=1)
+
+    mixture = make()
+    keys, order = iter(mixture), []
+    for count, ahead, linear, replace in changes:
+        order += islice(keys, count)
+        first = max((len(order) + 255) // 256 * 256, 4096)  # what comes before it may have been computed
+        pairs = [(first + place, [share, 4 - share]) for place, share in ahead]
+        with contextlib.suppress(ValueError):  # more was computed
+            mixture.schedule(pairs, linear and len(pairs) > 1, replace)
+    order += keys
+    for place in places:
+        assert list(islice(resumed(make(), position(mixture, 0, place), place), 3000)) == order[place : place + 3000]
+
+
+def test_a_linear_change_that_has_started_ends_at_its_place_if_the_schedule_is_replaced():
+    mixture = MixtureSampler([9000, 9000], weights=[1, 0], num_samples=9000, seed=0)
+    mixture.schedule([(4096, [1, 0]), (6000, [0, 1])], linear=True)
+    order = iter(mixture)
+    head = list(islice(order, 4500))
+    mixture.schedule([(8000, [1, 0])], replace=True)
+    source = np.array([*head, *order]) // 9000
+    assert source[6000:8000].tolist() == [1] * 2000
+    assert source[8000:].tolist() == [0] * 1000
+
+
+def test_a_linear_change_needs_two_places():
+    mixture = MixtureSampler([500, 500], weights=[1, 0], num_samples=900, seed=0)
+    with pytest.raises(
+        ValueError, match="linear=True changes the weights from one place to another; pass at least two"
+    ):
+        mixture.schedule([(300, [0, 1])], linear=True)

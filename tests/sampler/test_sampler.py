@@ -53,16 +53,6 @@ class Relabelled:
         return self.length
 
 
-@given(length=lengths, size=sizes, last_batch=last_batches, passes=st.integers(1, 5))
-def test_batches_of_several_passes_equal_those_of_a_simple_model(length, size, last_batch, passes):
-    sampler = Relabelled(length)
-    batches, carry = BatchSampler(sampler, size, last_batch), []
-    for number in range(passes):
-        expected, carry = cut(sampler.indices(number), size, last_batch, carry)
-        assert len(batches) == len(expected)
-        assert list(batches) == expected
-
-
 @given(length=lengths, size=sizes, last_batch=last_batches, stops=st.lists(st.integers(0, 30), max_size=5))
 def test_a_pass_that_stops_early_does_not_change_the_carried_indices(length, size, last_batch, stops):
     sampler = Relabelled(length)

@@ -1,18 +1,15 @@
 """Shares of one order: disjoint and complete, even if the number of ranks changes in mid-epoch."""
 
-import json
-import random
 import sys
 import time
 import tracemalloc
-from collections import Counter
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orders import WITHOUT_WEIGHTS
+from rank_models import WITHOUT_WEIGHTS
 
 from gluonloader import (
     BatchSampler,
@@ -130,49 +127,6 @@ def test_a_sampler_that_does_not_shuffle_needs_no_seed():
 
 def loader_of(share, size, last_batch="keep"):
     return DataLoader(range(1000), size, sampler=share, last_batch=last_batch, seed=1, batchify_fn=list)
-
-
-@pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
-@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 100))])
-@pytest.mark.filterwarnings("ignore:a Foreign has no epoch")
-def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name, seed):
-    chance = random.Random(f"{name} {seed}")
-    make, length, size = WITHOUT_WEIGHTS[name], chance.randint(1, 200), chance.randint(1, 6)
-    even = chance.choice(["pad", "keep"])
-    state, remaining, epoch = None, length, chance.randint(0, 2)
-    given_out, padding = Counter(), 0
-    for last in (*[False] * chance.randint(0, 4), True):
-        count = chance.choice([1, 2, 3, 4, 8, 13])
-        loaders = [loader_of(ShardedSampler(make(length), count, index, even), size) for index in range(count)]
-        if last:
-            padding = (-remaining) % count if even == "pad" else 0
-        stop = length if last else chance.randint(0, (remaining - 1) // (size * count))
-        for loader in loaders:
-            if state is None:
-                loader.set_epoch(epoch)
-            else:
-                loader.load_state_dict(json.dumps(state))
-            given_out.update(chain.from_iterable(islice(loader, stop)))
-        state, remaining = loaders[0].state_dict(), remaining - stop * size * count
-    assert set(given_out) == set(make(length))
-    assert given_out.total() == length + padding
-    if even == "keep":
-        assert set(given_out.values()) == {1}
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_after_a_resume_the_next_epoch_is_whole_and_the_same_for_any_number_of_ranks(count):
-    before = loader_of(ShardedSampler(RandomSampler(64, seed=5), 4, 0, "keep"), 2)
-    list(islice(before, 3))
-    after = [loader_of(ShardedSampler(RandomSampler(64, seed=5), count, i, "keep"), 2) for i in range(count)]
-    for rank in after:
-        rank.load_state_dict(before.state_dict())
-    rest = [list(chain.from_iterable(rank)) for rank in after]
-    order = RandomSampler(64, seed=5)
-    together = [index for row in zip_longest(*rest) for index in row if index is not None]
-    assert together == list(order)[24:]
-    whole = [list(chain.from_iterable(rank)) for rank in after]
-    assert [index for row in zip_longest(*whole) for index in row if index is not None] == list(order)
 
 
 def test_a_resume_at_the_end_of_an_epoch_pads_nothing():

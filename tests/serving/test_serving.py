@@ -858,7 +858,7 @@ def test_wrong_arguments_of_attach():
 
 def test_another_version_is_refused(monkeypatch):
     with Served(numbered(), new_server_name()) as server:
-        monkeypatch.setattr("gluonloader.serving.client.library_version", lambda: "9.9")
+        monkeypatch.setattr("gluonloader.serving.connection.library_version", lambda: "9.9")
         with pytest.raises(ConnectionRefusedError, match="gluonloader 9.9 here, but .* install the same version"):
             gl.attach(server.name)
 

@@ -32,23 +32,18 @@ def no_free_descriptor():
 
 def let_in_later():
     address, poll = f"\0gluonloader-test-door-{os.getpid()}", select.poll()
-    door = Door(listen(address, 5), poll, 100)
+    door = Door(listen(address, 5), poll)
     first = connect(address, 1)
     first.send(b"hello")
     ((descriptor, _),) = poll.poll(10_000)
     with no_free_descriptor():
         assert door.handle(descriptor) is None
-    assert door.paused
+    assert door.resume() is not None
     assert poll.poll(0) == []
-
-    def resumes():
-        door.resume()
-        return not door.paused
-
-    assert eventually(resumes)
-    assert door.handle(poll.poll(10_000)[0][0]) is None  # it is let in
-    guest = door.handle(poll.poll(10_000)[0][0])
-    return f"{guest.message.decode()} {guest.pid == os.getpid()}"
+    assert eventually(lambda: door.resume() is None)
+    assert door.handle(poll.poll(10_000)[0][0]) is None  # it is accepted
+    newcomer = door.handle(poll.poll(10_000)[0][0])
+    return f"{newcomer.message.decode()} {newcomer.pid == os.getpid()}"
 
 
 def test_a_process_is_let_in_when_there_are_free_descriptors_again():

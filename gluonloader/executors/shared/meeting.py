@@ -1,6 +1,6 @@
 """`Meeting`: how the ranks of a node find the server of their workers, or start it.
 
-    join --> is the name in use? --yes--> connect --Hello--> wait for the answer of the server
+    join --> is the name in use? --yes--> connect --RankHello--> wait for the answer of the server
                   |                          ^
                   +--no--> take the name, start the server
 
@@ -30,13 +30,14 @@ from ...errors import LoaderClosed, WorkerStartError, bad_argument
 from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...wire.ends import close_end, is_ready
+from ...wire.greeting import Refused, greet, library_version
 from ...wire.names import NoRoom, OtherUser, connect, listen
 from ...work.task import Job
 from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
-from .messages import Broken, Built, Facts, Goodbye, Hello, Refused, Welcome, receive, send
+from .messages import Broken, Facts, Goodbye, RankHello, RankWelcome, receive
 from .program import program
 from .server_process import serve
 
@@ -65,7 +66,7 @@ class Joined:
     """A connection to a server that has welcomed this rank."""
 
     connection: socket.socket
-    welcome: Welcome
+    welcome: RankWelcome
 
 
 class Meeting:
@@ -75,7 +76,6 @@ class Meeting:
         name: tells the loaders of a program apart.
         dataset: what is read. Two open loaders of one process that read different datasets need different names.
         rank, ranks: the number of this rank, and how many there are.
-        version: of the library.
         facts: the arguments that have to be the same on all ranks.
         start_method: how the server starts; its workers are forked from it.
         timeout: how many seconds to wait for a process that has the name and does not answer; None for the default.
@@ -93,7 +93,6 @@ class Meeting:
         dataset: Any,
         rank: int,
         ranks: int,
-        version: str,
         facts: Facts,
         start_method: str,
         timeout: float | None = None,
@@ -104,12 +103,12 @@ class Meeting:
             right = f"another open loader of this process has it, too; close that loader, or pass a name, {_EXAMPLE}"
             raise bad_argument("share", name, right)
         self._dataset: Any = dataset
-        self._name, self._rank, self._version, self._start_method = name, rank, version, start_method
+        self._name, self._rank, self._start_method = name, rank, start_method
         self._facts, self._looking_s = facts, _LOOKING_S if timeout is None else min(timeout, _LOOKING_S)
         self._made_by = os.getpid()
         meeting = [os.geteuid(), os.readlink("/proc/self/ns/pid"), program(rank, ranks), name, _made[name]]
         self._address = "\0gluonloader-" + hashlib.sha256(json.dumps(meeting).encode()).hexdigest()[:32]
-        self._built: Built | None = None  # the dataset that the first server has built
+        self._built: tuple[int | None, int | None] | None = None  # the dataset of the first server
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_joined": None}
@@ -119,9 +118,9 @@ class Meeting:
             with Uninterrupted():
                 self.leave()
 
-    def join_ahead(self, job: Job) -> Welcome:
+    def join_ahead(self, job: Job) -> RankWelcome:
         """Joins the server now, for the next call of `join`."""
-        self._joined = self._join(job, _never)
+        self._joined = self._join(job, is_closed=lambda: False)
         return self._joined.welcome
 
     def join(self, job: Job, is_closed: Callable[[], bool]) -> Joined:
@@ -195,8 +194,7 @@ class Meeting:
         try:
             return connect(self.address, self._looking_s)
         except OtherUser as error:
-            what = f"share: a process of another user ({error}) uses the name of this loader"
-            raise ValueError(f"{what}; pass another name, {_EXAMPLE}") from None
+            raise ValueError(f"share: {error}; pass another name, {_EXAMPLE}") from None
         except NoRoom:
             raise WorkerStartError(_SILENT) from None
 
@@ -214,7 +212,7 @@ class Meeting:
             return None
         try:
             inherited = job if pickled is None else None
-            process = new_process(self._start_method, serve, inherited, self._version, self._facts)
+            process = new_process(self._start_method, serve, inherited, self._facts)
             starter = process.start_as(0)
             outlives_program(process)
             _started.append(process)
@@ -223,50 +221,35 @@ class Meeting:
             close_end(listener)
         return starter
 
-    def _enter(self, connection: socket.socket, is_closed: Callable[[], bool]) -> Welcome | None:
+    def _enter(self, connection: socket.socket, is_closed: Callable[[], bool]) -> RankWelcome | None:
         """The answer of the server; None if it has ended without an answer."""
-        welcome = None
-        try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now; perhaps it has said why
-                send(connection, Hello(self._version, self._facts, self._rank, sorted(os.sched_getaffinity(0))))
-            with suppress(ConnectionResetError):
-                welcome = self._checked(_answer(connection, is_closed))
-        finally:
-            if welcome is None:
-                close_end(connection)
-        return welcome
 
-    def _checked(self, welcome: Welcome | None) -> Welcome | None:
-        """The same answer. A dataset that was built again must equal the first one: positions count its samples."""
-        if welcome is not None:
-            if self._built is not None and welcome.built != self._built:
-                raise WorkerStartError(
-                    "share: the process that starts the workers has ended, and when the dataset was built again, its "
-                    "length or its content had changed; let the function return the same dataset at each call"
-                )
-            self._built = welcome.built
-        return welcome
+        # The server has to start, which takes as long as its dataset takes.
+        def await_answer(connection: socket.socket) -> None:
+            while not is_ready(connection, select.POLLIN, _LOOK_S):
+                if is_closed():
+                    raise LoaderClosed("the loader was closed while this thread waited for the workers")
 
+        hello = RankHello(library_version(), self._facts, self._rank, sorted(os.sched_getaffinity(0)))
+        answer: RankWelcome | Refused | Broken | None = greet(connection, hello, await_answer, RankWelcome, Broken)
+        if isinstance(answer, Broken):
+            raise start_error(answer)
+        if isinstance(answer, Refused):
+            raise ValueError(f"share: {answer.why}")
+        if answer is not None:
+            self._check_built(answer, connection)
+        return answer
 
-def _never() -> bool:
-    return False
-
-
-def _answer(connection: socket.socket, is_closed: Callable[[], bool]) -> Welcome | None:
-    """Waits until the server has started, which takes as long as its dataset takes."""
-    while not is_ready(connection, select.POLLIN, _LOOK_S):
-        if is_closed():
-            raise LoaderClosed("the loader was closed while this thread waited for the workers")
-    received = receive(connection)
-    if received is None:
-        return None
-    message, _ = received
-    if isinstance(message, Broken):
-        raise start_error(message)
-    if isinstance(message, Refused):
-        raise ValueError(f"share: {message.why}")
-    assert isinstance(message, Welcome)
-    return message
+    def _check_built(self, welcome: RankWelcome, connection: socket.socket) -> None:
+        """A dataset that was built again must equal the first one: positions count its samples."""
+        built = welcome.length, welcome.content
+        if self._built not in (None, built):
+            close_end(connection)
+            raise WorkerStartError(
+                "share: the process that starts the workers has ended, and when the dataset was built again, its "
+                "length or its content had changed; let the function return the same dataset at each call"
+            )
+        self._built = built
 
 
 def start_error(broken: Broken) -> WorkerStartError:

@@ -1,12 +1,12 @@
 """The messages between a server and the ranks: short, as JSON, with descriptors.
 
-    rank --Hello--> server
-    rank <--Welcome, or Refused-- server
+    rank --RankHello--> server
+    rank <--RankWelcome, or Refused-- server
     rank <--NewLane, Ended, Broken-- server           each time that a worker has started, has ended, or cannot start
     rank <--Together-- server                         each time that a rank has joined or left
     rank <--Goodbye-- server                          when it leaves, unless it is the last one
 
-A rank sends nothing after its `Hello`. The server reads it as JSON and takes no descriptors. So nothing that a rank
+A rank sends nothing after its `RankHello`. The server reads it as JSON and takes no descriptors. So nothing that a rank
 sends can run code in the server.
 """
 
@@ -21,41 +21,36 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from ...wire import descriptors, greeting
-from ...wire.greeting import Refused
-from ...wire.names import read_last
+from ...wire.greeting import MESSAGE_BYTES, Hello, Welcome
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
 CONTENT: Final = "content"  # the fact that consists of the fingerprints of the dataset
 
-MESSAGE_BYTES: Final = 65536
 _MOST_CORES: Final = 1 << 20  # a sane limit for numbers of ranks and cores
 _MOST_DESCRIPTORS: Final = 4  # of a message
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A rank wants to use the workers."""
+class RankHello(Hello):
+    """A rank wants to use the workers; raises ValueError for what no rank says."""
 
-    version: str  # of the library
     facts: Facts
     rank: int
     cores: list[int]  # on which it may run
 
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What ranks know of a dataset that the server has built."""
-
-    length: int
-    content: int  # its fingerprint
+    def __post_init__(self) -> None:
+        if not isinstance(self.facts, dict) or not isinstance(self.cores, list):
+            raise ValueError("not a RankHello")
+        if not all(type(number) is int and 0 <= number < _MOST_CORES for number in (self.rank, *self.cores)):
+            raise ValueError("not the RankHello of a rank")
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class RankWelcome(Welcome):
     """The rank may use the workers of the server."""
 
-    pid: int  # of the server
-    built: Built | None  # the dataset, if the server has built it
+    length: int | None = None  # of the dataset, if the server has built it
+    content: int | None = None  # the fingerprint of this dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +98,7 @@ class Goodbye:
     """The rank has left, and the server goes on with other ranks."""
 
 
-Message = Hello | Welcome | Refused | NewLane | Ended | Broken | Together | Goodbye
-
-
-def decode(data: bytes) -> Message:
-    """The message that was encoded; raises ValueError for anything else."""
-    message: Message = greeting.decode(data, *get_args(Message))
-    if isinstance(message, Welcome) and isinstance(message.built, dict):
-        message = Welcome(message.pid, Built(**message.built))
-    return message
-
-
-def decode_hello(data: bytes) -> Hello:
-    """Decodes and checks the first message of a rank; raises ValueError if it is not a `Hello`."""
-    hello = decode(data)
-    if not isinstance(hello, Hello) or not isinstance(hello.facts, dict) or not isinstance(hello.cores, list):
-        raise ValueError("not a Hello")
-    if not all(type(number) is int and 0 <= number < _MOST_CORES for number in (hello.rank, *hello.cores)):
-        raise ValueError("not the Hello of a rank")
-    return hello
+Message = NewLane | Ended | Broken | Together | Goodbye  # after the greeting; Broken may also come instead of a welcome
 
 
 def send(connection: socket.socket, message: Message, files: Sequence[int] = ()) -> None:
@@ -136,9 +113,11 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
         BlockingIOError: no message has arrived on a non-blocking socket.
         OSError: this process has too many open files.
     """
-    received = read_last(lambda: descriptors.receive(connection, MESSAGE_BYTES, _MOST_DESCRIPTORS))
+    received = descriptors.receive(connection, MESSAGE_BYTES, _MOST_DESCRIPTORS)
     if received.incomplete:
         for descriptor in received.descriptors:
             os.close(descriptor)
         raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the lane to a worker")
-    return (decode(received.data), received.descriptors) if received.data else None
+    if not received.data:
+        return None
+    return greeting.decode(received.data, *get_args(Message)), received.descriptors

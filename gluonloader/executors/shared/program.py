@@ -20,7 +20,7 @@ _OF_RANK: Final = re.compile(
 
 
 def program(index: int, count: int) -> list[str]:
-    """Identifies the program of this process, which is rank `index` of `count`; see `docs/sharing.md`."""
+    """Identifies the program of this process, which is rank `index` of `count`; see `docs/processes.md`."""
     if OWN_NAME in os.environ:
         return [os.environ[OWN_NAME]]
     started = launched_by(index, count) or [f"child of {os.getppid()}, which has started at {_start_of(os.getppid())}"]

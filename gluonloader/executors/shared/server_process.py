@@ -17,6 +17,7 @@ from typing import Any, Final
 from ... import frameworks
 from ...wire.descriptors import receive
 from ...wire.ends import track_end
+from ...wire.greeting import MESSAGE_BYTES
 from ...wire.names import peer
 from ...work.task import Job
 from ..lanes.messages import RequestReader
@@ -25,20 +26,20 @@ from ..process.main_script import explain_missing, import_main
 from ..process.mapped_job import MappedJob, read_job
 from .dataset_in_server import DatasetInServer
 from .fingerprint import fingerprint
-from .messages import MESSAGE_BYTES, Broken, Built, Facts, Welcome, send
-from .server import Server
+from .messages import Broken, Facts, RankWelcome, send
+from .server import WorkerServer
 
 _ERROR_BYTES: Final = 32 * 1024  # of a pickled error; as base64 it fits into a message
 _CONNECTING_S: Final = 5.0  # how long the rank that starts a server may take to connect
 _GPUS: Final = "/dev/nvidia"
 
 
-def serve(job: Job | None, version: str, facts: Facts) -> None:
+def serve(job: Job | None, facts: Facts) -> None:
     """Runs in the server process, which does nothing else.
 
     Args:
         job: the inherited job; None if it comes through the lane.
-        version, facts: what the `Hello` of each rank must contain.
+        facts: what the `RankHello` of each rank must contain.
     """
     process: Any = multiprocessing.current_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the ranks end, and the server ends with them
@@ -60,9 +61,9 @@ def serve(job: Job | None, version: str, facts: Facts) -> None:
     try:
         if job is None:
             job = _read_job(MappedJob(received.descriptors[1], hello.size, hello.length), process.main)
-        job, built = _build(job)
+        job, welcome = _build(job)
         watch.built = True
-        server = Server(job, listener, starter, Welcome(os.getpid(), built), version, facts)
+        server = WorkerServer(job, listener, starter, welcome, facts)
         server.run()
     except BaseException as error:
         if server is None:
@@ -127,12 +128,12 @@ def _read_job(mapped: MappedJob, main: Mapping[str, str]) -> Job:
         os.close(mapped.fd)
 
 
-def _build(job: Job) -> tuple[Job, Built | None]:
+def _build(job: Job) -> tuple[Job, RankWelcome]:
     """The job with its dataset, and what ranks need to know of the dataset if it was built here."""
     if not isinstance(job.dataset, DatasetInServer):
-        return job, None
+        return job, RankWelcome(os.getpid())
     dataset = job.dataset.build()
-    return replace(job, dataset=dataset), Built(len(dataset), fingerprint(dataset))
+    return replace(job, dataset=dataset), RankWelcome(os.getpid(), len(dataset), fingerprint(dataset))
 
 
 def _tell_of(error: BaseException, listener: socket.socket, connections: Iterable[socket.socket]) -> None:

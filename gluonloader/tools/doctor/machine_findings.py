@@ -1,6 +1,6 @@
 """Judges the facts of a machine: what will break, what is slow, and what to do.
 
-The figures in these texts and thresholds are explained in docs/doctor.md.
+The figures in these texts and thresholds are explained in docs/speed.md.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...describe import counted
+from ...errors import install_command
 from ...executors.process.native_threads import DANGERS
 from ...units import size
 from .finding import Finding, Level
@@ -218,7 +219,7 @@ def _decoders(machine: Machine) -> Iterator[Finding]:
         if decoder.error:
             cure = "pip install opencv-python-headless" if decoder.name == "OpenCV" else "install it again"
             yield Finding("decoders", "warning", f"{decoder.name} cannot be imported: {decoder.error}", cure)
-    install = 'pip install "gluonloader[vision]"'
+    install = install_command("vision")
     if not working:
         yield Finding("decoders", "note", "no image decoder is installed", f"{install}, if you load images")
         return

@@ -107,7 +107,7 @@ def tune(
     threads: bool = True,
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Tuning:
-    """Measures which arguments of `DataLoader` are the fastest for your data; see `docs/tuning.md`.
+    """Measures which arguments of `DataLoader` are the fastest for your data; see `docs/speed.md`.
 
     It varies `num_workers`, `executor`, `concurrency`, `prefetch` and `start_method`. Each trial runs in a child
     process that is forked from this one, so call `tune` before the program uses a GPU or starts threads.

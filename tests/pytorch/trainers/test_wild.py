@@ -6,7 +6,7 @@ import pytest
 
 from ..wild.compare import PACKAGES, result
 
-DIFFERS = {"torchio_queue"}  # it draws random numbers while it reads samples; see docs/migrating-from-torch.md
+DIFFERS = {"torchio_queue"}  # it draws random numbers while it reads samples; see docs/torch.md
 
 
 @pytest.mark.parametrize("workers", [0, 2])
