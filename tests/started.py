@@ -63,6 +63,18 @@ class InBulk(Numbered):
         return [self[index] for index in indices]
 
 
+class Environment:
+    """Samples are values of environment variables in the worker; None for one that is not set."""
+
+    names = ("GLUONLOADER_TEST_NEW", "GLUONLOADER_TEST_GONE")
+
+    def __len__(self):
+        return len(self.names)
+
+    def __getitem__(self, index):
+        return os.environ.get(self.names[index])
+
+
 class Awaited(Numbered):
     async def __getitem__(self, index):
         return np.full(500, index, np.int32)

@@ -36,6 +36,7 @@ from started import (
     BadPickle,
     Deadly,
     DiesUnpickling,
+    Environment,
     Failing,
     InBulk,
     Known,
@@ -108,6 +109,17 @@ def test_short_epochs_end(way, size):
 def test_each_kind_of_dataset_arrives(start_way, make, arguments):
     with start_way.loader(make(40), 4, num_workers=1, **arguments) as loader:
         assert [int(np.ravel(batch)[0]) for batch in loader] == list(range(0, 40, 4))
+
+
+@pytest.mark.local
+def test_the_environment_arrives(start_way, monkeypatch):
+    monkeypatch.setenv("GLUONLOADER_TEST_GONE", "early")
+    with start_way.loader(range(2), 2) as loader:  # it starts the fork server
+        list(loader)
+    monkeypatch.delenv("GLUONLOADER_TEST_GONE")
+    monkeypatch.setenv("GLUONLOADER_TEST_NEW", "now")
+    with start_way.loader(Environment(), 2, batchify_fn=list) as loader:
+        assert list(loader) == [["now", None]]
 
 
 @pytest.mark.filterwarnings("ignore:.*on_error")

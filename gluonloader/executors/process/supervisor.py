@@ -103,6 +103,7 @@ class LaneProcess(BaseProcess):
         lane: in the worker, its end of the socket pair.
         worker: the worker's number.
         main: what the worker imports as main script; see main_script.py.
+        environment: of the program when the worker starts; None if the worker has it already.
         pidfd: in the parent, see NOTE [pidfd]; None if the system has no pidfds, or no free descriptor.
         inherited: what the job needs besides its pickle; see inheritance.py.
     """
@@ -111,6 +112,7 @@ class LaneProcess(BaseProcess):
     lane: socket.socket | None = None
     worker: int = -1
     main: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str] | None = None
     pidfd: Connection | None = None
     _request: Callable[[LaneProcess], None] | None = None
 
@@ -163,6 +165,9 @@ class LaneProcess(BaseProcess):
         starting.lane = None
         self.lane.set_inheritable(False)
         track_end(self.lane)  # a process that the dataset forks would keep the lane open
+        if self.environment is not None:
+            os.environ.clear()
+            os.environ.update(self.environment)
         super().run()
 
     def send_signal(self, number: int) -> None:
@@ -229,6 +234,7 @@ class _ForkServerLane(LaneProcess, context.ForkServerProcess):
 
     def start_as(self, worker: int) -> socket.socket:
         self.main = main_script()
+        self.environment = dict(os.environ)  # that of the fork server is as old as the server
         try:
             return super().start_as(worker)
         except ValueError as error:  # of multiprocessing: "too many fds"
