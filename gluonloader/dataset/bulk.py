@@ -97,7 +97,7 @@ async def settled(result: Any) -> Any:
     return await result if isawaitable(result) else result
 
 
-def each(fn: Callable[[Any], Any], values: Sequence[Any], indices: Sequence[Any]) -> list[Any]:
+def each(fn: Callable[[Any], Any], values: Iterable[Any], indices: Sequence[Any]) -> list[Any]:
     """`fn(value)` for each value; an error gets a note with the sample's index."""
     results: list[Any] = []
     try:

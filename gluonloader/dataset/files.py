@@ -1,7 +1,8 @@
 """`FileDataset`: the bytes of files, local or remote.
 
-Local files are opened directly. All other files are read by a filesystem object of fsspec: the event loop and the
-connections of such an object do not survive a fork, so each process makes its own object.
+Local files are opened directly, and files of object stores are read through a cache, if there is one. All other files
+are read by a filesystem object of fsspec: the event loop and the connections of such an object do not survive a fork,
+so each process makes its own object.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import errno
 import glob
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import cache
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ..describe import call, counted, short_repr
 from ..errors import add_note, bad_argument, import_extra
-from ..indices import checked_index, checked_indices
+from ..indices import checked_index, checked_indices, known_indices
+from ..stores.cache import Needed, NodeCache, check_cache
 from .base import Dataset
 from .bulk import bulk_read, each
+from .cached_files import CachedFiles
 from .compact import CompactList
+
+S = TypeVar("S", bound=Sized)
 
 
 class FileDataset(Dataset[bytes]):
@@ -29,26 +34,39 @@ class FileDataset(Dataset[bytes]):
 
     Decode the bytes with a transform, e.g. `FileDataset("data/*.jpg").transform(decode)`. If the filesystem can send
     several files at the same time, as those of HTTP and of object stores can, a bulk read requests all files of a batch
-    at once.
+    at once. With a cache, files that the loader needs next are fetched before they are needed, and stay on the local
+    disk as long as there is room; see `docs/stores.md`.
 
     Args:
         paths: a list of paths or URLs. Or a pattern as a single text, such as `"data/*.jpg"` or
             `"s3://bucket/**/*.bin"`, which stands for all files that match it, sorted by their paths.
         fs: the filesystem of fsspec that reads the paths, e.g. `fsspec.filesystem("s3", anon=True)`. If it is None,
             URLs are read by the filesystem of their protocol, and all other paths are local.
+        cache: a `NodeCache` for files of object stores. Their folders are listed, to know the version of each file.
 
     Raises:
-        MissingExtraError: `fs` or a URL was passed, but fsspec is not installed.
-        ValueError: no file matches the pattern, the list is empty, or the URLs are in different filesystems.
-        FileNotFoundError: raised when a sample is read, if its file does not exist; the text names the path.
+        MissingExtraError: `fs` or a URL was passed, but fsspec is not installed; or what reads URLs through a cache.
+        ValueError: no file matches the pattern, the list is empty, the URLs are in different filesystems, or the cache
+            has no room for a file.
+        StoreError: the store refuses a request for the versions of the files, or does not answer.
+        FileNotFoundError: raised when a sample is read, if its file does not exist, with a cache at once; the text
+            names the path.
     """
 
-    def __init__(self, paths: Any, fs: Any = None) -> None:
+    def __init__(self, paths: Any, fs: Any = None, *, cache: NodeCache | None = None) -> None:
         _check_filesystem(fs)
-        self._remote: _RemoteFiles | None = None  # None if the files are local
+        self._remote: _RemoteFiles | None = None  # None if the files are local, or read through a cache
+        self._cached: CachedFiles | None = None
         self._prefix = ""  # the part of each path that precedes the name by which the filesystem knows the file
         is_pattern = isinstance(paths, (str, os.PathLike))
         found = _as_texts([paths] if is_pattern else paths)
+        if cache is not None:
+            _check_cached(found, fs, cache)
+            self._cached = CachedFiles(cache, found, is_pattern)
+            self._paths = self._cached.urls
+            if is_pattern:
+                _not_empty(found[0], self._paths)
+            return
         if fs is not None or any("://" in path for path in found):
             self._remote, names = _remote_files(found, fs)
             self._prefix = found[0][: -len(names[0])] if found[0].endswith(names[0]) else ""
@@ -70,7 +88,11 @@ class FileDataset(Dataset[bytes]):
         return cast("Sequence[str]", self._paths)
 
     def __getitem__(self, index: Any) -> bytes:
-        path = self.paths[checked_index(index, len(self))]
+        row = checked_index(index, len(self))
+        if self._cached is not None:
+            (data,) = self._cached.read([row])
+            return data
+        path = self.paths[row]
         if self._remote is not None:
             return self._remote.read(path, path[len(self._prefix) :])
         try:
@@ -82,11 +104,19 @@ class FileDataset(Dataset[bytes]):
 
     # Not for local files: if the file cache of the system contains them, a bulk read gains nothing. Otherwise it is as
     # fast as single reads in 16 threads, which need less memory for decoded samples.
-    @bulk_read(lambda self: self._remote is not None and self._remote.reads_many)
+    @bulk_read(lambda self: self._cached is not None or (self._remote is not None and self._remote.reads_many))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[bytes]:
+        rows = checked_indices(indices, len(self)).tolist()
+        if self._cached is not None:
+            return each(bytes, self._cached.read(rows), indices)
         assert self._remote is not None
-        paths = [self.paths[index] for index in checked_indices(indices, len(self)).tolist()]
+        paths = [self.paths[row] for row in rows]
         return each(self._remote.read_many(paths, len(self._prefix)), paths, indices)
+
+    def needed_blocks(self, indices: Any) -> list[Needed]:
+        """The files of these samples, as the cache knows them."""
+        rows = known_indices(indices, len(self)).tolist()
+        return [] if self._cached is None else [self._cached.needed(rows)]
 
     _parts = ()
 
@@ -203,6 +233,13 @@ def _check_filesystem(fs: Any) -> None:
         raise bad_argument("fs", fs, "make it without asynchronous=True; it is used outside of coroutines")
 
 
+def _check_cached(paths: list[str], fs: Any, cache: Any) -> None:
+    if fs is not None:
+        raise bad_argument("fs", fs, "with a cache, its fetcher reads the files; remove fs, and pass URLs")
+    for path in paths:
+        check_cache("paths", path, cache)
+
+
 def _as_texts(paths: Any) -> list[str]:
     """The paths as str; raises ValueError if there is none, or if one is no path."""
     if isinstance(paths, (bytes, set, frozenset)) or not isinstance(paths, Iterable):
@@ -221,7 +258,7 @@ def _as_texts(paths: Any) -> list[str]:
     return texts
 
 
-def _not_empty(pattern: str, found: list[str]) -> list[str]:
+def _not_empty(pattern: str, found: S) -> S:
     """The files that match the pattern; raises ValueError if there is none."""
     if found:
         return found

@@ -27,8 +27,6 @@ _MORE: Final = 8  # blocks that are fetched ahead, besides twice as many as the 
 _FEWEST_BATCHES: Final = 8  # that are looked at together
 _MOST_STEPS: Final = 64
 
-_Place = tuple[Remote, Block]
-
 
 def tasks_ahead(copies: Sequence[Any], state: Any, seed: int) -> Iterator[list[Task | None]]:
     """Yields the next task of each of these batch samplers, again and again, until two epochs have none.
@@ -76,15 +74,13 @@ class Ahead:
         self._step = max(in_flight, _FEWEST_BATCHES)  # batches that are looked at together
         self._delivered = 0  # batches of the first step
         self._steps: deque[list[Needed]] = deque()
-        self._counts: dict[NodeCache, Counter[_Place]] = {}  # in how many steps a block is needed
-        self._told: dict[NodeCache, list[_Place]] = {}
+        self._counts: dict[NodeCache, Counter[Block]] = {}  # in how many steps a block is needed
+        self._spaces = Counter[NodeCache]()  # of all these blocks, in bytes
+        self._told: dict[NodeCache, list[Block]] = {}
         self._look()
-        first = {cache: len(counts) for cache, counts in self._counts.items()}
+        first = self._spaces.copy()
         self._look()  # batches in flight may belong to two steps
-        self._most = {
-            cache: _window(cache, first.get(cache, 0), len(counts), self._step)
-            for cache, counts in self._counts.items()
-        }
+        self._most = {cache: _window(cache, first[cache], both, self._step) for cache, both in self._spaces.items()}
         self._fill()
 
     def move(self) -> None:
@@ -102,11 +98,16 @@ class Ahead:
             blocks = list(counts)
             if blocks != self._told.get(cache):
                 self._told[cache] = blocks
-                tell(cache, blocks)
+                tell(cache, blocks, self._remotes(cache))
+
+    def _remotes(self, cache: NodeCache) -> dict[str, Remote]:
+        """The objects of these blocks, by their keys."""
+        needed = [one for step in self._steps for one in step if one.cache is cache]
+        return {key: remote for one in needed for key, remote in one.remotes.items()}
 
     @property
     def _has_room(self) -> bool:
-        return any(len(counts) < self._most.get(cache, 0) for cache, counts in self._counts.items())
+        return any(self._spaces[cache] < most for cache, most in self._most.items())
 
     def _look(self) -> bool:
         """Looks at the next batches; returns whether there are any."""
@@ -118,29 +119,36 @@ class Ahead:
         self._steps.append(needed_blocks(self._dataset, keys))
         for needed in self._steps[-1]:
             counts = self._counts.setdefault(needed.cache, Counter())
-            counts.update((needed.remote, block) for block in needed.blocks)
+            for block in needed.blocks:
+                if block not in counts:
+                    self._spaces[needed.cache] += _space(block)
+                counts[block] += 1
         return True
 
     def _drop(self) -> None:
         for needed in self._steps.popleft() if self._steps else ():
             counts = self._counts[needed.cache]
             for block in needed.blocks:
-                place = needed.remote, block
-                counts[place] -= 1
-                if not counts[place]:
-                    del counts[place]
+                counts[block] -= 1
+                if not counts[block]:
+                    del counts[block]
+                    self._spaces[needed.cache] -= _space(block)
+
+
+def _space(block: Block) -> int:
+    return space_of(block.stop - block.start)
 
 
 def _window(cache: NodeCache, first: int, both: int, batches: int) -> int:
-    """How many blocks of a cache are for the next batches.
+    """How many bytes of a cache are for the next batches.
 
     Args:
-        first, both: how many blocks the first step needs, of so many `batches`, and the first two steps.
+        first, both: how many bytes the first step needs, of so many `batches`, and the first two steps.
     """
-    room, block = cache.options.room, cache.options.block
-    if first >= room:
-        what = f"the next {batches} batches need {first} blocks of {size(block)}, and it has room for {room}"
-        least = size(2 * first * space_of(block))
-        right = f"pass at least {least} as limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
+    limit, block = cache.options.limit, space_of(cache.options.block)
+    if first > limit - block:
+        what = f"the next {batches} batches need {size(first)}, and its limit is {size(limit)}"
+        least = f"pass at least {size(2 * first)} as limit"
+        right = f"{least}, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
         raise ValueError(f"cache={cache!r}: {what}; {right}")
-    return min(max(2 * first + _MORE, both + 1), max(room // 2, min(both + 1, room)))
+    return min(max(2 * first + _MORE * block, both + block), max(limit // 2, min(both + block, limit)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any, Final
@@ -21,7 +21,7 @@ from ..wire.greeting import MESSAGE_BYTES, encode
 from .bounds import DEFAULT, Bounds
 from .client import BlockReader, CacheOptions
 from .folder import is_ours, space_of
-from .messages import Soon
+from .messages import Soon, located
 from .objects import Block, Remote, full_path, is_url
 from .source import check_readable
 
@@ -169,10 +169,14 @@ class NodeCache:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Blocks of a cached object in which samples lie."""
+    """Blocks of a cache in which samples lie.
+
+    Attributes:
+        remotes: the objects that the blocks are parts of, by their keys.
+    """
 
     cache: NodeCache
-    remote: Remote
+    remotes: Mapping[str, Remote]
     blocks: list[Block]
 
 
@@ -257,7 +261,7 @@ class RemoteFile:
             yield BlockPart(data, self.bounds.starts.item(place), order[first:last])
 
     def _open(self, places: Iterable[int]) -> Iterator[mmap]:
-        return self.cache.reader.open(self.remote, list(map(self._block, places)))
+        return self.cache.reader.open(list(map(self._block, places)), {self.remote.key: self.remote})
 
     def _block(self, place: int) -> Block:
         return Block(self.remote.key, self.bounds.starts.item(place), self.bounds.stops.item(place))
@@ -270,7 +274,7 @@ class RemoteFile:
         several = lasts > firsts
         more = [np.arange(first, last + 1) for first, last in zip(firsts[several], lasts[several], strict=True)]
         places = np.unique(np.concatenate([firsts, *more]))
-        return Needed(self.cache, self.remote, list(map(self._block, places.tolist())))
+        return Needed(self.cache, {self.remote.key: self.remote}, list(map(self._block, places.tolist())))
 
 
 class _Stream(io.RawIOBase):
@@ -321,7 +325,8 @@ def slow_in_blocks(dataset: Any, indices: Any) -> str:
     options = needed[0].cache.options if needed else None
     if options is None or blocks <= options.room:
         return ""
-    bytes_of_sample = sum(one.remote.size for one in needed) / max(1, len(dataset))
+    objects = {key: remote for one in needed for key, remote in one.remotes.items()}
+    bytes_of_sample = sum(remote.size for remote in objects.values()) / max(1, len(dataset))
     times = options.block / max(1.0, bytes_of_sample)
     what = (
         f"the samples of this order lie in {blocks:,} blocks of {size(options.block)}, and the cache has no room for "
@@ -331,13 +336,18 @@ def slow_in_blocks(dataset: Any, indices: Any) -> str:
     return f"{what}; {right}, where data is the {type(dataset).__name__}"
 
 
-def tell(cache: NodeCache, blocks: Sequence[tuple[Remote, Block]]) -> None:
-    """Tells the fetcher which blocks are needed next, in this order; only the first ones if they are very many."""
-    places = {remote: place for place, remote in enumerate({remote: None for remote, _ in blocks})}
-    about: list[list[Any]] = [[remote.url, remote.size, remote.etag] for remote in places]
-    soon = Soon(about, [[places[remote], block.start, block.stop] for remote, block in blocks])
+def tell(cache: NodeCache, blocks: Sequence[Block], remotes: Mapping[str, Remote], goes_on: bool = False) -> None:
+    """Tells the fetcher which blocks are needed next, in this order.
+
+    Args:
+        remotes: their objects, by their keys.
+        goes_on: they come after those of the last call.
+    """
+    soon = Soon(*located(blocks, remotes), goes_on)
     if len(encode(soon)) > MESSAGE_BYTES:
-        tell(cache, blocks[: len(blocks) // 2])
+        half = len(blocks) // 2
+        tell(cache, blocks[:half], remotes, goes_on)
+        tell(cache, blocks[half:], remotes, goes_on=True)
     else:
         cache.reader.tell(soon)
 

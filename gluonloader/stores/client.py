@@ -26,10 +26,9 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from mmap import mmap
 from typing import Any, Final, NoReturn
 
@@ -48,6 +47,8 @@ from .messages import (
     FaultKind,
     Find,
     Found,
+    List,
+    Listed,
     Ready,
     Soon,
     Trouble,
@@ -55,6 +56,7 @@ from .messages import (
     Want,
     environment_hashes,
     from_fetcher,
+    located,
 )
 from .objects import Block, Remote
 
@@ -66,7 +68,7 @@ _PATIENCE_S: Final = 10.0  # see `Fetcher`; less for a short timeout, so that a 
 _LOOK_S: Final = 10.0  # how long a command waits for a fetcher
 _MOST_OPEN: Final = 64  # blocks that a reader keeps open; each needs a descriptor
 _FEWEST_PROCESSES: Final = 16  # so many readers together keep at most half of the blocks open
-_MOST_WANTED: Final = 1000  # blocks in a message; the others are asked for later
+_MOST_WANTED: Final = 64  # blocks in a message; the others are asked for later
 _PROGRAM: Final = """import os, sys
 if not os.fork():
     sys.path[:] = {path!r}
@@ -119,15 +121,19 @@ class BlockReader:
         self._waited_s = 0.0
         _readers.add(self)
 
-    def open(self, remote: Remote, blocks: Sequence[Block]) -> Iterator[mmap]:
+    def open(self, blocks: Sequence[Block], remotes: Mapping[str, Remote]) -> Iterator[mmap]:
         """Yields each of these blocks, mapped; it may be closed when the next one is asked for.
+
+        Args:
+            remotes: their objects, by their keys.
 
         Raises:
             FileNotFoundError: there is no such object.
             StoreError: the object was changed, the store refuses it, or it has not come before the timeout.
         """
         if self._connection is None:
-            self._connected(time.monotonic() + self.options.timeout, remote.url)
+            what = remotes[blocks[0].key].url if blocks else "no blocks"
+            self._connected(time.monotonic() + self.options.timeout, what)
         for place, block in enumerate(blocks):
             found = self._open.get(block)
             if found is not None:
@@ -135,12 +141,12 @@ class BlockReader:
             else:
                 self._close_oldest(block)
                 if (found := self._opened(block)) is None:
-                    found = self._awaited(remote, block, blocks[place:])
+                    found = self._awaited(blocks[place:], remotes)
             yield found
         self._close_oldest()  # first, since the fetcher may remove them as soon as it knows that they were read
         if self._wanted:
             self._wanted = False
-            self._send(Want(remote.url, remote.size, remote.etag, [], self._waited_s))
+            self._send(Want([], [], self._waited_s))
             self._waited_s = 0.0
 
     def _opened(self, block: Block) -> mmap | None:
@@ -174,9 +180,36 @@ class BlockReader:
 
     def find(self, url: str) -> Remote:
         """The version of an object that is in the store now; raises as `read`."""
-        self._send(Find(url))
-        found = self._answer(url, "its length and version", lambda: Find(url), Found)
+        ask = Find(url)
+        found: Found = self._answer(
+            url, "its length and version", lambda: ask, lambda answer: isinstance(answer, Found) and answer.url == url
+        )
         return Remote(found.url, found.size, found.etag)
+
+    def listed(self, folder: str, after: str = "") -> Iterator[Remote]:
+        """The objects in a folder of the store and in the folders in it, in the order of their URLs; raises as `read`.
+
+        Args:
+            folder: a URL that ends with "/".
+            after: only objects whose URLs come after this one.
+        """
+        while True:
+            page = self._listed_after(folder, after)
+            for name, size, etag in zip(page.names, page.sizes, page.etags, strict=True):
+                after = folder + name
+                yield Remote(after, size, etag)
+            if not page.names:
+                return
+
+    def _listed_after(self, folder: str, after: str) -> Listed:
+        ask = List(folder, after)
+        page: Listed = self._answer(
+            folder,
+            "the list of its objects",
+            lambda: ask,
+            lambda answer: isinstance(answer, Listed) and (answer.url, answer.after) == (folder, after),
+        )
+        return page
 
     def tell(self, soon: Soon) -> None:
         """Tells the fetcher what will be needed next; does nothing if it cannot be reached."""
@@ -187,25 +220,24 @@ class BlockReader:
 
     def counts(self) -> dict[str, Any]:
         """What the fetcher has done."""
-        self._send(AskCounts())
-        answer: Counts = self._answer(self.options.folder, "the counts", AskCounts, Counts)
+        folder = self.options.folder
+        answer: Counts = self._answer(folder, "the counts", AskCounts, lambda answer: isinstance(answer, Counts))
         return answer.counts
 
-    def _awaited(self, remote: Remote, block: Block, needed: Iterable[Block]) -> mmap:
-        """Waits for a block; `needed` are all blocks that this read needs from now on, in their order."""
-        spans = [[other.start, other.stop] for other in islice(needed, _MOST_WANTED)]
+    def _awaited(self, needed: Sequence[Block], remotes: Mapping[str, Remote]) -> mmap:
+        """Waits for the first of the blocks that this read needs from now on."""
+        block, (objects, rows) = needed[0], located(needed[:_MOST_WANTED], remotes)
         started = time.monotonic()
         deadline = started + self.options.timeout
 
         def want() -> Want:
             waited_s, self._waited_s = self._waited_s, 0.0
-            return Want(remote.url, remote.size, remote.etag, spans, waited_s)
+            return Want(objects, rows, waited_s)
 
         while True:
             self._wanted = True
-            self._send(want())
             what = f"bytes {block.start} to {block.stop - 1}"
-            self._answer(remote.url, what, want, Ready, deadline)
+            self._answer(remotes[block.key].url, what, want, lambda answer: isinstance(answer, Ready), deadline)
             if (found := self._opened(block)) is not None:
                 self._waited_s += time.monotonic() - started
                 return found
@@ -215,7 +247,7 @@ class BlockReader:
         if self._connection is None:
             return False
         try:
-            self._connection.send(encode(message))
+            self._send_now(self._connection, encode(message))
         except OSError as error:  # the fetcher has ended, or does not read
             if from_signal_handler(error):
                 raise
@@ -223,9 +255,31 @@ class BlockReader:
             return False
         return True
 
-    def _answer(self, url: str, what: str, ask: Callable[[], Any], kind: type, deadline: float | None = None) -> Any:
-        """Waits for an answer of some kind about a URL; `ask` makes the question again for a new fetcher."""
+    def _send_now(self, connection: socket.socket, data: bytes) -> None:
+        while True:
+            try:
+                connection.send(data)
+                return
+            except BlockingIOError:  # the fetcher has several messages to read
+                if not is_ready(connection, select.POLLOUT, self.options.timeout):
+                    raise
+
+    def _answer(
+        self,
+        url: str,
+        what: str,
+        ask: Callable[[], Any],
+        is_answer: Callable[[Any], bool],
+        deadline: float | None = None,
+    ) -> Any:
+        """Asks a question about a URL, and waits for the answer; answers to earlier questions may come before it.
+
+        Args:
+            what: is asked for, for error texts.
+            ask: makes the question; it is asked again if another fetcher has started.
+        """
         deadline = time.monotonic() + self.options.timeout if deadline is None else deadline
+        self._send(ask())
         trouble = "no answer of the fetcher"
         while True:
             if self._connection is None:
@@ -244,7 +298,7 @@ class BlockReader:
                 self._close_blocks()  # others may need their room
             elif isinstance(message, Unavailable) and message.url == url:
                 _fail(message.url, message.kind, message.text)
-            elif isinstance(message, kind) and getattr(message, "url", url) == url:
+            elif is_answer(message):
                 return message
 
     def _received(self) -> Any:

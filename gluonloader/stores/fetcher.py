@@ -44,10 +44,13 @@ from .contents import Contents
 from .folder import LINGER_S, LOCK, Folder, space_of
 from .messages import (
     AskCounts,
+    Blocks,
     CacheHello,
     Counts,
     Find,
     Found,
+    List,
+    Listed,
     Ready,
     Soon,
     Trouble,
@@ -64,6 +67,8 @@ _QUEUE: Final = 256  # clients that may wait to be accepted
 _FEWEST_BLOCKS: Final = 2  # with which a fetcher can go on, if the disk is full
 _TROUBLE_S: Final = 1.0  # how often clients are told of trouble
 _LOOK_S: Final = 0.1  # how often to look for room for a client that waits; nobody says when a block was closed
+
+Question = Find | List
 
 _AWAITED, _WANTED, _SOON, _RECENT = range(4)  # how soon a block is needed; see NOTE [room]
 _RECENT_SHARE: Final = 0.5  # of the limit, for blocks that were wanted lately
@@ -112,22 +117,26 @@ class Fetcher(Clients[Program]):
         self._contents.add_all({left.block: left.space for left in self._folder.take_over()})
         self._blocks = Requests[Block](self._receive, self._folder.write, self._wake, facts["requests"], patience_s)
         self._checks = Requests[Block](self._check, self._nothing, self._wake, 2, patience_s)
-        self._finds = Requests[str](self._find, self._nothing, self._wake, facts["requests"], patience_s)
+        self._questions = Requests[Question](self._ask, self._nothing, self._wake, facts["requests"], patience_s)
         self._recent: dict[Block, None] = {}  # blocks that were wanted, the last one comes last
-        self._found: dict[str, Found] = {}
-        self._asked: dict[str, list[Program]] = {}  # who waits for the version of an object
+        self._known: dict[Question, Found | Listed] = {}
+        self._asked: dict[Question, list[Program]] = {}  # who waits for the answer
         self._failed: dict[Block, Unavailable] = {}
         self._met: set[Block] = set()  # blocks that were counted as a hit or a miss, while they are needed
         self._hits = self._misses = self._removed = self._damaged = 0
         self._waited_s = 0.0
         self._alone_since: float | None = time.monotonic()
-        self._make_room(0, _SOON, {})  # the limit may have been larger
+        self._is_changed = False  # what clients need, or a block of it was removed
+        self._needed: dict[Block, int] = {}
+        self._missing: dict[Block, None] = {}  # of these, those that are not there yet
+        self._make_room(0, _SOON)  # the limit may have been larger
 
     def run(self) -> None:
         """Serves until no client is left."""
         while not self._is_alone():
             self._work()
-            waits = [self.send_pending(), self._blocks.wait_s(), self._finds.wait_s(), self._look_s(), self._alone_s()]
+            requests_s = [requests.wait_s() for requests in (self._blocks, self._questions)]
+            waits = [self.send_pending(), *requests_s, self._look_s(), self._alone_s()]
             wait_s = min([seconds for seconds in waits if seconds is not None], default=None)
             for descriptor, _ in self.poll.poll(None if wait_s is None else 1000 * wait_s + 1):
                 if descriptor == self._woken.fileno():
@@ -209,9 +218,10 @@ class Fetcher(Clients[Program]):
 
     def forget(self, client: Program) -> None:
         super().forget(client)
-        others = {url: [other for other in asked if other is not client] for url, asked in self._asked.items()}
-        self._asked = {url: asked for url, asked in others.items() if asked}
-        self._finds.forget_others(self._asked)
+        others = {what: [other for other in asked if other is not client] for what, asked in self._asked.items()}
+        self._asked = {what: asked for what, asked in others.items() if asked}
+        self._questions.forget_others(self._asked)
+        self._is_changed = True
         client.wants.clear()
         client.soon.clear()
 
@@ -219,22 +229,26 @@ class Fetcher(Clients[Program]):
         client.connection.send(encode(what))
 
     def _obey(self, client: Program, message: Any) -> None:
-        if isinstance(message, Find):
-            self._asked.setdefault(message.url, []).append(client)
+        if isinstance(message, (Find, List)):
+            self._asked.setdefault(message, []).append(client)
         elif isinstance(message, Want):
-            remote = self._know(message.url, message.size, message.etag)
             for block in client.wants:
                 self._recent.pop(block, None)
                 self._recent[block] = None
-            client.wants = dict.fromkeys(Block(remote.key, start, stop) for start, stop in message.spans)
+            client.wants = self._blocks_of(message)
             client.answered, client.asked = False, time.monotonic()
             client.told = client.asked
             self._waited_s += message.waited_s
         elif isinstance(message, Soon):
-            keys = [self._know(*about).key for about in message.objects]
-            client.soon = dict.fromkeys(Block(keys[place], start, stop) for place, start, stop in message.blocks)
+            before = client.soon if message.goes_on else {}
+            client.soon = {**before, **self._blocks_of(message)}
         elif isinstance(message, AskCounts):
             client.pending.append(Counts(self._counts()))
+
+    def _blocks_of(self, message: Blocks) -> dict[Block, None]:
+        self._is_changed = True
+        keys = [self._know(*about).key for about in message.objects]
+        return dict.fromkeys(Block(keys[place], start, stop) for place, start, stop in message.blocks)
 
     def _know(self, url: str, nbytes: int, etag: str) -> Remote:
         remote = Remote(url, nbytes, etag)
@@ -244,13 +258,13 @@ class Fetcher(Clients[Program]):
         return self._remotes[remote.key]
 
     def _counts(self) -> dict[str, Any]:
-        requests = self._blocks.made + self._finds.made
+        requests = self._blocks.made + self._questions.made
         return {
             "hits": self._hits,
             "misses": self._misses,
             "requests": requests,
             "repeated": self._blocks.repeated,
-            "failed": self._blocks.failed + self._finds.failed,
+            "failed": self._blocks.failed + self._questions.failed,
             "fetched": self._blocks.fetched,
             "removed": self._removed,
             "damaged": self._damaged,
@@ -265,27 +279,48 @@ class Fetcher(Clients[Program]):
 
     def _work(self) -> None:
         """Takes what has arrived, answers, and starts what is needed next."""
-        for found in self._finds.ended():
-            self._answer_find(found)
+        for known in self._questions.ended():
+            self._answer_question(known)
         for checked in self._checks.ended():
             self._take_checked(checked)
         for received in self._blocks.ended():
             self._take(received)
-        for url in list(self._asked):
-            if self._finds.free and self._finds.may_start(url):
-                self._finds.start(url)
-        needed = self._needed()
-        self._met &= needed.keys()
-        self._failed = {block: failed for block, failed in self._failed.items() if block in needed}
-        self._blocks.forget_others(needed)
-        has_room = True
-        for block, when in needed.items():
-            if when != _RECENT and (has_room or when == _AWAITED):
-                has_room = self._provide(block, when, needed)
+        for question in list(self._asked):
+            if self._questions.free and self._questions.may_start(question):
+                self._questions.start(question)
+        if self._is_changed:
+            self._look()
+        self._provide_all()
         self._blocks.repeat_slow()
         self._answer_wants()
 
-    def _needed(self) -> dict[Block, int]:
+    def _look(self) -> None:
+        """Looks what clients need; not after each event, since there may be thousands of blocks."""
+        self._is_changed = False
+        self._needed = needed = self._need()
+        self._missing = dict.fromkeys(block for block, when in needed.items() if when != _RECENT)
+        self._met &= needed.keys()
+        self._failed = {block: failed for block, failed in self._failed.items() if block in needed}
+        self._blocks.forget_others(needed)
+
+    def _provide_all(self) -> None:
+        settled = []
+        for block in self._missing:
+            when = self._needed[block]
+            if not self._provide(block, when) and when != _AWAITED:
+                break
+            if self._is_settled(block):
+                settled.append(block)
+            elif not self._blocks.free and not (self._checks.free and self._folder.has_unchecked):
+                break
+        for block in settled:
+            del self._missing[block]
+
+    def _is_settled(self, block: Block) -> bool:
+        """Whether nothing more has to be done for a block."""
+        return self._is_there(block) or block in self._failed
+
+    def _need(self) -> dict[Block, int]:
         """All blocks that clients need, and how soon; first come those that are needed first."""
         clients = sorted(self.clients.values(), key=lambda client: client.asked)
         needed = {next(iter(client.wants)): _AWAITED for client in clients if client.wants}
@@ -310,7 +345,7 @@ class Fetcher(Clients[Program]):
         self._recent = dict.fromkeys(reversed(kept))
         return kept
 
-    def _provide(self, block: Block, when: int, needed: dict[Block, int]) -> bool:
+    def _provide(self, block: Block, when: int) -> bool:
         """Makes a block available, if that is possible now; returns False if there is no room for it."""
         if block in self._failed or block in self._blocks.running or block in self._checks.running:
             return True
@@ -320,7 +355,7 @@ class Fetcher(Clients[Program]):
                 self._checks.start(block)
         elif self._blocks.free and self._blocks.may_start(block):
             space = space_of(block.stop - block.start)
-            if not self._make_room(space, when, needed):
+            if not self._make_room(space, when):
                 return False
             self._contents.add(block, space)
             self._meet(block, hit=False)
@@ -333,13 +368,13 @@ class Fetcher(Clients[Program]):
             self._hits += hit
             self._misses += not hit
 
-    def _make_room(self, space: int, when: int, needed: dict[Block, int]) -> bool:
+    def _make_room(self, space: int, when: int) -> bool:
         """See NOTE [room]."""
         while not self._contents.has_room(space):
-            if not any(map(self._remove, self._contents.unneeded(needed))):
+            if not any(map(self._remove, self._contents.unneeded(self._needed))):
                 break
         while not self._contents.has_room(space):
-            later = [block for block, other in needed.items() if other > when and block in self._contents]
+            later = [block for block, other in self._needed.items() if other > when and block in self._contents]
             if not any(map(self._remove, reversed(later))):
                 break
         return self._contents.has_room(space)
@@ -350,6 +385,7 @@ class Fetcher(Clients[Program]):
             return False
         self._contents.remove(block)
         self._removed += 1
+        self._is_changed |= block in self._needed
         return True
 
     def _receive(self, block: Block) -> bytes:
@@ -389,22 +425,29 @@ class Fetcher(Clients[Program]):
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    def _find(self, url: str) -> bytes:
-        remote = self._source.find(url)
-        self._found[url] = Found(url, remote.size, remote.etag)
+    def _ask(self, question: Question) -> bytes:
+        url = question.url
+        if isinstance(question, Find):
+            remote = self._source.find(url)
+            self._known[question] = Found(url, remote.size, remote.etag)
+        else:
+            page = self._source.page(url, question.after)
+            names = [remote.url[len(url) :] for remote in page]
+            sizes, etags = [remote.size for remote in page], [remote.etag for remote in page]
+            self._known[question] = Listed(url, question.after, names, sizes, etags)
         return b""
 
-    def _answer_find(self, end: End[str]) -> None:
-        url, error = end.request.what, end.error
+    def _answer_question(self, end: End[Question]) -> None:
+        question, error = end.request.what, end.error
         if error is not None and not is_final(error):
-            for client in self._asked.get(url, ()):
+            for client in self._asked.get(question, ()):
                 client.pending.append(Trouble(str(error)))
             return
         assert error is None or isinstance(error, Fault)
-        answer = self._found.pop(url) if error is None else Unavailable(url, error.kind, str(error))
-        for client in self._asked.pop(url, ()):
+        answer = self._known.pop(question) if error is None else Unavailable(question.url, error.kind, str(error))
+        for client in self._asked.pop(question, ()):
             client.pending.append(answer)
-        self._finds.forget(url)
+        self._questions.forget(question)
 
     def _answer_wants(self) -> None:
         now = time.monotonic()
@@ -414,9 +457,10 @@ class Fetcher(Clients[Program]):
             block = next(iter(client.wants))  # it reads them in this order
             if (failed := self._failed.get(block)) is not None:
                 client.pending.append(failed)
-                client.wants, client.answered = {}, True
+                client.wants, client.answered, self._is_changed = {}, True, True
             elif self._is_there(block) and not self._folder.contains(block):  # somebody else has removed it
                 self._contents.remove(block)
+                self._is_changed = True
             elif self._is_there(block):
                 client.pending.append(Ready())
                 client.answered = True

@@ -3,8 +3,10 @@
     folder/lock                 held by the fetcher as long as it runs
     folder/fetcher.log          what fetchers have written, e.g. errors
     folder/new/                 files that are being written
-    folder/blocks/KEY/START-STOP    whole and checked blocks: the bytes of the block, then a footer
+    folder/blocks/KE/KEY-START-STOP     whole and checked blocks: the bytes of the block, then a footer
     folder/unchecked/...        blocks of an earlier fetcher that this one has not checked yet
+
+There may be millions of files, so KE, the first two digits of an object's key, are a level of 256 folders.
 
 The fetcher never touches files with other names.
 
@@ -31,7 +33,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
 from typing import Final
 
 from ..errors import StoreError
@@ -44,8 +46,8 @@ _PAUSE_S: Final = 0.02  # between two tries to lock a folder
 _BLOCKS, _NEW, _UNCHECKED = "blocks", "new", "unchecked"
 _FOOTER: Final = struct.Struct("<8sIQ")
 _MAGIC: Final = b"glblock1"
-_KEY: Final = re.compile(r"[0-9a-f]{32}")  # of an object
-_NAME: Final = re.compile(r"(0|[1-9][0-9]*)-(0|[1-9][0-9]*)")  # of a block
+_PART: Final = re.compile(r"[0-9a-f]{2}")  # of the blocks
+_NAME: Final = re.compile(r"([0-9a-f]{32})-(0|[1-9][0-9]*)-(0|[1-9][0-9]*)")  # of a block
 _NEW_NAME: Final = re.compile(r"[0-9a-f]{16}")
 _PAGE: Final = 4096  # file systems allocate so many bytes at once
 
@@ -57,7 +59,11 @@ def space_of(nbytes: int) -> int:
 
 def path_of(folder: str, block: Block) -> str:
     """The path of a block that is whole and checked."""
-    return os.path.join(folder, _BLOCKS, block.key, block.name)
+    return _path_in(os.path.join(folder, _BLOCKS), block)
+
+
+def _path_in(folder: str, block: Block) -> str:
+    return f"{folder}/{block.key[:2]}/{block.key}-{block.name}"
 
 
 def open_block(path: str) -> mmap.mmap | None:
@@ -108,9 +114,8 @@ def contained(folder: str) -> Contained:
     """What is in the folder of a cache; raises StoreError if it is none."""
     if not is_ours(folder) or not os.path.isdir(folder):
         raise StoreError(f"folder={folder!r}: it is not the folder of a cache")
-    files = [file for name in (_BLOCKS, _UNCHECKED) for file in Path(folder, name).glob("*/*-*")]
-    space = sum(space_of(file.stat().st_size - _FOOTER.size) for file in files)
-    return Contained(len(files), len({file.parent.name for file in files}), space)
+    lefts = [left for name in (_BLOCKS, _UNCHECKED) for left in _lefts(os.path.join(folder, name))]
+    return Contained(len(lefts), len({left.block.key for left in lefts}), sum(left.space for left in lefts))
 
 
 def empty(folder: str) -> Contained:
@@ -158,7 +163,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._unchecked: dict[Block, str] = {}
+        self._unchecked: set[Block] = set()
         for name in (_BLOCKS, _NEW, _UNCHECKED):
             os.makedirs(os.path.join(path, name), exist_ok=True)
         self._remove_new()
@@ -166,25 +171,21 @@ class Folder:
     def take_over(self) -> Iterator[Left]:
         """Moves the blocks of an earlier fetcher to where they wait to be checked, and yields them."""
         blocks, unchecked = (os.path.join(self.path, name) for name in (_BLOCKS, _UNCHECKED))
-        for key in _keys(blocks):
-            source, target = os.path.join(blocks, key), os.path.join(unchecked, key)
-            with suppress(OSError):  # there are unchecked ones of this object already
+        for part in _parts(blocks):
+            source, target = os.path.join(blocks, part), os.path.join(unchecked, part)
+            with suppress(OSError):  # there are unchecked ones already
                 os.rename(source, target)
                 continue
-            for name, _ in _blocks(source):
-                os.replace(os.path.join(source, name), os.path.join(target, name))
-            with suppress(OSError):  # it contains a file with another name
-                os.rmdir(source)
-        for key in _keys(unchecked):
-            folder = os.path.join(unchecked, key)
-            found = _blocks(folder)
-            if not found:
-                with suppress(OSError):
-                    os.rmdir(folder)
-            for name, nbytes in found:
-                block = Block(key, *map(int, name.split("-")))
-                self._unchecked[block] = os.path.join(folder, name)
-                yield Left(block, space_of(nbytes - _FOOTER.size))
+            for entry in _files(source):
+                os.replace(entry.path, os.path.join(target, entry.name))
+        for left in _lefts(unchecked):
+            self._unchecked.add(left.block)
+            yield left
+
+    @property
+    def has_unchecked(self) -> bool:
+        """Whether any block is left to be checked."""
+        return bool(self._unchecked)
 
     def is_unchecked(self, block: Block) -> bool:
         return block in self._unchecked
@@ -195,7 +196,7 @@ class Folder:
 
     def check(self, block: Block) -> bool:
         """Reads a block of an earlier fetcher; moves it to the checked ones if it is whole, and removes it if not."""
-        path = self._unchecked[block]
+        path = self._path_of(block)
         is_placed = False
         with suppress(OSError):  # the file is gone, or cannot be read
             if _is_whole(path, block):
@@ -204,7 +205,7 @@ class Folder:
         if not is_placed:
             with suppress(OSError):
                 os.unlink(path)
-        self._unchecked.pop(block)
+        self._unchecked.remove(block)
         return is_placed
 
     def write(self, block: Block, data: bytes) -> None:
@@ -222,11 +223,11 @@ class Folder:
 
     def remove(self, block: Block) -> bool:
         """Removes a block; returns False if that is not possible now, see NOTE [block locks]."""
-        path = self._unchecked.get(block) or path_of(self.path, block)
+        path = self._path_of(block)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # somebody else has removed it
-            self._unchecked.pop(block, None)
+            self._unchecked.discard(block)
             return True
         except OSError:  # e.g. too many open files
             return False
@@ -237,8 +238,12 @@ class Folder:
             return False
         finally:
             os.close(descriptor)
-        self._unchecked.pop(block, None)
+        self._unchecked.discard(block)
         return True
+
+    def _path_of(self, block: Block) -> str:
+        is_unchecked = block in self._unchecked
+        return _path_in(os.path.join(self.path, _UNCHECKED), block) if is_unchecked else path_of(self.path, block)
 
     def _place(self, path: str, block: Block) -> None:
         target = path_of(self.path, block)
@@ -252,17 +257,28 @@ class Folder:
             os.unlink(os.path.join(new, name))
 
 
-def _keys(folder: str) -> list[str]:
-    """The objects of which a folder contains blocks."""
+def _parts(folder: str) -> list[str]:
+    """The folders that contain blocks."""
     with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if _KEY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)]
+        return [entry.name for entry in entries if _PART.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)]
 
 
-def _blocks(folder: str) -> list[tuple[str, int]]:
-    """The names and sizes of the blocks in the folder of an object."""
+def _files(folder: str) -> list[os.DirEntry[str]]:
+    """The blocks in one of these folders."""
+    part = os.path.basename(folder)
     with os.scandir(folder) as entries:
-        own = [entry for entry in entries if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
-        return [(entry.name, entry.stat().st_size) for entry in own]
+        named = [entry for entry in entries if entry.name.startswith(part) and _NAME.fullmatch(entry.name)]
+        return [entry for entry in named if entry.is_file(follow_symlinks=False)]
+
+
+def _lefts(folder: str) -> Iterator[Left]:
+    """All blocks below a folder."""
+    if not os.path.isdir(folder):
+        return
+    for entry in chain.from_iterable(_files(os.path.join(folder, part)) for part in _parts(folder)):
+        key, start, stop = entry.name.split("-")
+        with suppress(FileNotFoundError):  # it was removed just now
+            yield Left(Block(key, int(start), int(stop)), space_of(entry.stat().st_size - _FOOTER.size))
 
 
 def _is_whole(path: str, block: Block) -> bool:

@@ -1,10 +1,11 @@
 """What the fetcher of a cache and its clients send each other after the greeting.
 
     client --Find-------> fetcher    which version of an object is there?
+    client --List-------> fetcher    which objects are in a folder of the store?
     client --Want-------> fetcher    these blocks are needed now
     client --Soon-------> fetcher    these blocks are needed next, in this order
     client --AskCounts--> fetcher    what has the cache done so far?
-    client <--Found, Ready, Trouble, Unavailable, Counts-- fetcher
+    client <--Found, Listed, Ready, Trouble, Unavailable, Counts-- fetcher
 
 All are JSON. Each message stands for itself, so a client that was interrupted may ignore answers to older questions.
 """
@@ -12,12 +13,14 @@ All are JSON. Each message stands for itself, so a client that was interrupted m
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 from ..guests.obstore import SETTINGS
 from ..wire.greeting import Hello, decode
+from .objects import Block, Remote
 
 FaultKind = Literal["missing", "changed", "refused", "throttled", "other"]
 
@@ -58,32 +61,69 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """The client needs these blocks of an object now; those that it wanted before, it has or needs no more.
-
-    Attributes:
-        spans: (start, stop) of each block.
-        waited_s: how long the client has waited for blocks since it said so last.
-    """
+class List:
+    """Which objects are in a folder of the store, after this one? A folder is a URL that ends with "/"."""
 
     url: str
-    size: int
-    etag: str
-    spans: list[list[int]]
-    waited_s: float = 0.0
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
-class Soon:
-    """The blocks that the batches of a loader need next.
+class Listed:
+    """The answer to `List`: the next objects in the order of their URLs; none if there are no more.
+
+    Attributes:
+        names: the URL of each, without that of the folder.
+    """
+
+    url: str
+    after: str
+    names: list[str]
+    sizes: list[int]
+    etags: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of several objects.
 
     Attributes:
         objects: (url, size, etag) of each object.
-        blocks: (place in `objects`, start, stop), in the order in which they are needed first.
+        blocks: (place in `objects`, start, stop) of each block.
     """
 
     objects: list[list[Any]]
     blocks: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Want(Blocks):
+    """The client needs these blocks now, in this order; those that it wanted before, it has or needs no more.
+
+    Attributes:
+        waited_s: how long the client has waited for blocks since it said so last.
+    """
+
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Soon(Blocks):
+    """The blocks that the batches of a loader need next, in the order in which they are needed first.
+
+    Attributes:
+        goes_on: they come after those of the last message, which had no room for all.
+    """
+
+    goes_on: bool = False
+
+
+def located(blocks: Iterable[Block], remotes: Mapping[str, Remote]) -> tuple[list[list[Any]], list[list[int]]]:
+    """The fields of `Blocks` for these blocks; `remotes` are their objects, by their keys."""
+    places: dict[str, int] = {}
+    rows = [[places.setdefault(block.key, len(places)), block.start, block.stop] for block in blocks]
+    objects = [[remotes[key].url, remotes[key].size, remotes[key].etag] for key in places]
+    return objects, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +159,8 @@ class Counts:
     counts: dict[str, Any] = field(default_factory=dict)
 
 
-FromClient = Find | Want | Soon | AskCounts
-FromFetcher = Found | Ready | Trouble | Unavailable | Counts
+FromClient = Find | List | Want | Soon | AskCounts
+FromFetcher = Found | Listed | Ready | Trouble | Unavailable | Counts
 
 
 def from_client(data: bytes) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -12,6 +15,9 @@ from .messages import FaultKind
 from .objects import Remote
 
 _METADATA: Final = "169.254.169.254"  # the service that gives machines of a cloud their credentials
+_PAGE: Final = 1000  # objects of a page, as of S3
+_PAGE_BYTES: Final = 100_000  # of a page as a message
+_MOST_LISTINGS: Final = 4  # that are open
 _MISSING: Final = "there is no such object, or no such bucket"
 
 
@@ -61,13 +67,37 @@ class Source:
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
         self._files = _Files()
+        self._listings: dict[tuple[str, str], Iterator[Remote]] = {}  # by folder, and the URL that came last
 
     def find(self, url: str) -> Remote:
         """The version of an object that is there now; raises Fault."""
-        try:
+        with _no_library():
             return _find(url, self._silence_s) if obstore.reads(url) else self._files.find(url)
-        except (ImportError, ValueError) as error:  # a library is missing, or nobody knows the protocol
-            raise Fault("refused", str(error)) from error
+
+    def page(self, folder: str, after: str) -> list[Remote]:
+        """The next objects in a folder, in the order of their URLs; none if there are no more; raises Fault.
+
+        Args:
+            folder: a URL that ends with "/".
+            after: only objects whose URLs come after this one. A listing goes on if this was its last one.
+        """
+        with _no_library():
+            entries = self._listings.pop((folder, after), None)
+            if entries is None:
+                entries = self._entries(folder, after)
+            page = _some(entries, len(folder))
+            if page:
+                self._listings[folder, page[-1].url] = entries
+            while len(self._listings) > _MOST_LISTINGS:  # nobody goes on with them
+                self._listings.pop(next(iter(self._listings)), None)
+            return page
+
+    def _entries(self, folder: str, after: str) -> Iterator[Remote]:
+        if folder.startswith(("http://", "https://")):
+            raise Fault("refused", "an HTTP server does not tell which objects it has; pass a list of URLs")
+        if obstore.reads(folder):
+            return _entries(folder, after, self._silence_s)
+        return (remote for remote in self._files.entries(folder) if remote.url > after)
 
     def read(self, remote: Remote, start: int, stop: int) -> bytes:
         """These bytes of a version of an object; raises Fault."""
@@ -81,6 +111,39 @@ class Source:
             what = f"the answer for bytes {start} to {stop - 1} has {len(data)} bytes instead of {stop - start}"
             raise Fault("other", what)
         return data
+
+
+@contextmanager
+def _no_library() -> Iterator[None]:
+    """A library is missing, or nobody knows the protocol: a Fault."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:
+        raise Fault("refused", str(error)) from error
+
+
+def _some(entries: Iterator[Remote], cut: int) -> list[Remote]:
+    """As many of these as fit in a message without the first characters of their URLs."""
+    page, nbytes = [], 0
+    for remote in entries:
+        page.append(remote)
+        nbytes += len(json.dumps([remote.url[cut:], remote.etag, remote.size]))
+        if len(page) >= _PAGE or nbytes > _PAGE_BYTES:
+            break
+    return page
+
+
+def _entries(folder: str, after: str, silence_s: float) -> Iterator[Remote]:
+    store, prefix = obstore.store_of(folder, silence_s)
+    root = folder[: len(folder) - len(prefix)]
+    try:
+        for chunk in import_extra("obstore", "stores").list(
+            store, prefix or None, offset=after[len(root) :] or None, chunk_size=_PAGE
+        ):
+            for about in chunk:
+                yield Remote(root + about["path"], about["size"], about["e_tag"] or "")
+    except Exception as error:
+        raise _fault(error) from error
 
 
 def _find(url: str, silence_s: float) -> Remote:
@@ -117,6 +180,11 @@ def _etag(about: Any) -> str:
     return about["e_tag"] or f"{about['last_modified']}"
 
 
+def _version(about: dict[str, Any]) -> str:
+    """What a filesystem of fsspec calls a version of a file."""
+    return str(next((about[name] for name in ("ETag", "etag", "LastModified", "mtime") if about.get(name)), ""))
+
+
 def _fault(error: Exception) -> Fault:
     kind, text = obstore.failure_of(error), f"{type(error).__name__}: {error}".partition("\n")[0]
     if kind == "missing":
@@ -146,8 +214,18 @@ class _Files:
             raise Fault("refused", f"{error}") from error
         except Exception as error:
             raise Fault("other", f"{type(error).__name__}: {error}") from error
-        version = next((about[name] for name in ("ETag", "etag", "LastModified", "mtime") if about.get(name)), "")
-        return Remote(url, about["size"], str(version))
+        return Remote(url, about["size"], _version(about))
+
+    def entries(self, folder: str) -> list[Remote]:
+        """All objects in a folder, in the order of their URLs."""
+        filesystem, path = self._of(folder)
+        try:
+            filesystem.invalidate_cache()
+            found = filesystem.find(path, detail=True)
+        except Exception as error:
+            raise Fault("refused" if isinstance(error, PermissionError) else "other", f"{error}") from error
+        names = {folder + name[len(path.rstrip("/")) :].lstrip("/"): about for name, about in found.items()}
+        return [Remote(url, about["size"], _version(about)) for url, about in sorted(names.items())]
 
     def read(self, remote: Remote, start: int, stop: int) -> bytes:
         filesystem, path = self._of(remote.url)

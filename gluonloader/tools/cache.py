@@ -98,7 +98,7 @@ def _read(needed: list[Needed], stay: set[Block]) -> Iterator[object]:
     for one in needed:
         blocks = [block for block in one.blocks if block in stay]
         for start in range(0, len(blocks), _CHUNK):
-            yield from one.cache.reader.open(one.remote, blocks[start : start + _CHUNK])
+            yield from one.cache.reader.open(blocks[start : start + _CHUNK], one.remotes)
 
 
 def clear(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from gluonloader.stores.cache import Needed
 from gluonloader.stores.objects import Block, Remote
 from gluonloader.text import PackedDataset, PackingSampler
 
+SIZE = 4000  # of a block, which occupies 4096 bytes
 REMOTE = Remote("s3://bucket/object", 4096 * 1000, "tag")
 
 
@@ -21,7 +22,7 @@ class Cache:
     """As much of a cache as is looked at."""
 
     def __init__(self, room):
-        self.room, self.options = room, SimpleNamespace(block=4096, room=room)
+        self.room, self.options = room, SimpleNamespace(block=SIZE, limit=4096 * room)
 
     def __repr__(self):
         return f"Cache({self.room})"
@@ -43,7 +44,8 @@ class Numbers:
 
     def needed_blocks(self, indices):
         places = np.unique(np.asarray(indices, np.intp) // self.per_block).tolist()
-        return [Needed(self.cache, REMOTE, [Block(REMOTE.key, place, place + 1) for place in places])]
+        blocks = [Block(REMOTE.key, SIZE * place, SIZE * (place + 1)) for place in places]
+        return [Needed(self.cache, {REMOTE.key: REMOTE}, blocks)]
 
 
 @pytest.fixture
@@ -51,8 +53,9 @@ def told(monkeypatch):
     """What caches were told: the places of the blocks, for each call."""
     found = []
 
-    def tell(cache, blocks):
-        found.append([block.start for _, block in blocks])
+    def tell(cache, blocks, remotes):
+        assert set(remotes) == {block.key for block in blocks}
+        found.append([block.start // SIZE for block in blocks])
 
     monkeypatch.setattr(ahead, "tell", tell)
     return found
@@ -101,10 +104,10 @@ def test_the_window_has_at_most_half_of_the_room_unless_the_first_batches_need_m
 @pytest.mark.parametrize("room", [7, 8])
 def test_a_cache_without_room_for_the_first_batches_is_an_error(told, room):
     text = (
-        f"cache=Cache({room}): the next 8 batches need 8 blocks of 4 kB, and it has room for {room}; pass at least "
-        "128 kB as limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
+        f"cache=Cache({room}): the next 8 batches need 32 kB, and its limit is {4 * room} kB; pass at least 64 kB as "
+        "limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
     )
-    with pytest.raises(ValueError, match="need 8 blocks") as caught:
+    with pytest.raises(ValueError, match="need 32 kB") as caught:
         Ahead(tasks_of([[number] for number in range(20)]), Numbers(20, Cache(room)), in_flight=1)
     assert str(caught.value) == text
     Ahead(tasks_of([[number] for number in range(20)]), Numbers(20, Cache(9)), in_flight=1)

@@ -22,6 +22,7 @@ from stores.store_server import store_server
 from gluonloader import (
     BlockShuffleSampler,
     ConcatDataset,
+    FileDataset,
     NodeCache,
     RandomSampler,
     Ranks,
@@ -72,7 +73,7 @@ class Program:
     """What is read, and how.
 
     Attributes:
-        lengths: of the records or documents of each file.
+        lengths: of the records or documents of each file; of single files, those of the files of each folder.
         windows: (size, extra, stride) of windows over documents.
         view: what is made of the datasets of all files.
         order: of the samples.
@@ -103,7 +104,7 @@ STEPS = st.lists(
 )
 PROGRAMS_OF = st.builds(
     Program,
-    kind=st.sampled_from(["records", "documents", "windows", "packed"]),
+    kind=st.sampled_from(["records", "documents", "windows", "packed", "files"]),
     lengths=st.lists(LENGTHS, min_size=2, max_size=2),
     windows=st.tuples(st.integers(1, 700), st.integers(0, 2), st.integers(1, 1500)),
     view=st.sampled_from(["one", "one", "subset", "concat", "stack", "transform", "concat of subsets"]),
@@ -139,6 +140,10 @@ def write_files(program, folder):
             with IndexedRecordIO(folder / f"{name}.rec", "w") as file:
                 for key, length in enumerate(lengths):
                     file.write_idx(key, rng.bytes(length))
+        elif program.kind == "files":
+            (folder / name).mkdir()
+            for key, length in enumerate(lengths):
+                (folder / name / f"{key:02}").write_bytes(rng.bytes(length))
         else:
             TokenDataset.write(folder / name, [rng.integers(0, 60000, length) for length in lengths])
     return names
@@ -170,18 +175,20 @@ class Reader:
         cached = {} if self.cache is None else {"cache": self.cache()}
         if program.kind == "records":
             files = [RecordFileDataset(f"{path}.rec", **cached) for path in self.paths]
+        elif program.kind == "files":
+            files = [FileDataset(f"{path}/*", **cached) for path in self.paths]
         else:
             files = [TokenDataset(f"{path}.bin", **cached) for path in self.paths]
         self.files = files
         if program.kind == "windows":
             size, extra, stride = program.windows
             files = [file.windows(size, extra, stride) for file in files]
-        self.blocks = files[0].blocks
-        data = files[0]
+        blocks = [[len(file)] if program.kind == "files" else file.blocks for file in files]
+        data, self.blocks = files[0], blocks[0]
         if program.view == "subset":
             data = Subset(files[0], list(range(0, len(files[0]), 2))[::-1])
         elif program.view == "concat":
-            data, self.blocks = ConcatDataset(*files), files[0].blocks + files[1].blocks
+            data, self.blocks = ConcatDataset(*files), blocks[0] + blocks[1]
         elif program.view == "concat of subsets":
             data = ConcatDataset(*[Subset(file, range(1, len(file), 3)) for file in files])
         elif program.view == "stack" and program.kind != "packed":

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,7 @@ def flip(path):
 
 
 def swap_with_another(path):
-    os.replace(path, path.with_name(OTHER.name))
+    os.replace(path, path_of(str(path.parents[2]), OTHER))
 
 
 DAMAGES = [flip, swap_with_another, lambda path: path.write_bytes(path.read_bytes()[:-1]),
@@ -90,7 +91,7 @@ DAMAGES = [flip, swap_with_another, lambda path: path.write_bytes(path.read_byte
 @pytest.mark.parametrize("damage", DAMAGES, ids=["flipped", "moved", "cut", "empty", "zeros"])
 def test_a_damaged_block_of_an_earlier_fetcher_is_removed(damage, folder, tmp_path):
     folder.write(BLOCK, b"12345")
-    damage(tmp_path / "blocks" / BLOCK.key / BLOCK.name)
+    damage(Path(path_of(str(tmp_path), BLOCK)))
     next_one = Folder(str(tmp_path))
     (left,) = next_one.take_over()
     assert not next_one.check(left.block)

@@ -7,14 +7,27 @@ import pytest
 
 from gluonloader.stores import messages
 from gluonloader.stores.cache import tell
-from gluonloader.stores.messages import AskCounts, Counts, Find, Found, Ready, Soon, Trouble, Unavailable, Want
+from gluonloader.stores.messages import (
+    AskCounts,
+    Counts,
+    Find,
+    Found,
+    List,
+    Listed,
+    Ready,
+    Soon,
+    Trouble,
+    Unavailable,
+    Want,
+)
 from gluonloader.stores.objects import Block, Remote
 from gluonloader.wire.greeting import MESSAGE_BYTES, encode
 
-FROM_CLIENT = [Find("s3://b/a"), Want("s3://b/a", 10, "tag", [[0, 5], [5, 10]], 0.5), AskCounts(),
-               Soon([["s3://b/a", 10, "tag"]], [[0, 0, 5]])]  # fmt: skip
-FROM_FETCHER = [Found("s3://b/a", 10, "tag"), Ready(), Trouble("503"), Unavailable("s3://b/a", "missing", "gone"),
-                Counts({"hits": 1})]  # fmt: skip
+OBJECTS = [["s3://b/a", 10, "tag"], ["s3://b/c", 5, "tag"]]
+FROM_CLIENT = [Find("s3://b/a"), List("s3://b/", "s3://b/a"), Want(OBJECTS, [[0, 0, 5], [1, 0, 5]], 0.5), AskCounts(),
+               Soon(OBJECTS, [[1, 0, 5]], goes_on=True)]  # fmt: skip
+FROM_FETCHER = [Found("s3://b/a", 10, "tag"), Listed("s3://b/", "", ["a"], [10], ["tag"]), Ready(), Trouble("503"),
+                Unavailable("s3://b/a", "missing", "gone"), Counts({"hits": 1})]  # fmt: skip
 
 
 def test_each_message_arrives_as_it_was_sent():
@@ -51,12 +64,13 @@ def test_the_values_of_environment_variables_are_not_sent(monkeypatch):
     assert messages.environment_hashes() != first
 
 
-def test_of_very_many_blocks_the_first_ones_are_told():
+def test_very_many_blocks_are_told_in_several_messages():
     told = []
     cache = SimpleNamespace(reader=SimpleNamespace(tell=told.append))
-    remote = Remote("s3://bucket/object", 1 << 40, "tag")
-    tell(cache, [(remote, Block(remote.key, place << 22, (place + 1) << 22)) for place in range(20_000)])
-    (soon,) = told
-    assert len(encode(soon)) <= MESSAGE_BYTES
-    assert len(soon.blocks) > 1000
-    assert [start >> 22 for _, start, _ in soon.blocks] == list(range(len(soon.blocks)))
+    remotes = [Remote(f"s3://bucket/object{number}", 1 << 40, "tag") for number in range(3)]
+    blocks = [Block(remotes[place % 3].key, place << 22, (place + 1) << 22) for place in range(20_000)]
+    tell(cache, blocks, {remote.key: remote for remote in remotes})
+    assert [soon.goes_on for soon in told] == [False] + [True] * (len(told) - 1)
+    assert all(len(encode(soon)) <= MESSAGE_BYTES for soon in told)
+    found = [(soon.objects[place][0], start) for soon in told for place, start, _ in soon.blocks]
+    assert found == [(remotes[place % 3].url, place << 22) for place in range(20_000)]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from stores.store_server import store_server
 
-from gluonloader import DataLoader, NodeCache
+from gluonloader import DataLoader, FileDataset, NodeCache
 from gluonloader.errors import MissingExtraError, RecordError, StoreError, TokenError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
 from gluonloader.stores.source import check_readable
@@ -36,7 +36,7 @@ OTHER_FILES = "it contains other files; pass a new folder, since a cache removes
 def folder(tmp_path_factory):
     """The folder of a bucket, with files, and with a folder for caches beside it."""
     folder = tmp_path_factory.mktemp("store")
-    for name in ("bucket", "caches", "caches/full"):
+    for name in ("bucket", "bucket/files", "caches", "caches/full"):
         (folder / name).mkdir()
     (folder / "caches" / "full" / "notes.txt").write_text("mine")
     bucket = folder / "bucket"
@@ -48,6 +48,8 @@ def folder(tmp_path_factory):
                 file.write_idx(key, bytes(1000 if name == "r" or key else 200_000))
     (bucket / "alone.rec").write_bytes((bucket / "r.rec").read_bytes())
     (bucket / "alone.bin").write_bytes(bytes(4001))
+    for number in range(40):
+        (bucket / "files" / f"{number}").write_bytes(bytes(5000))
     with store_server(folder) as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
             patch.setenv(name, value)
@@ -65,6 +67,10 @@ def tokens(name="a.bin", **options):
 
 def records(name="r.rec", **options):
     return RecordFileDataset(f"s3://bucket/{name}", **{"cache": cache(), **options})
+
+
+def files(paths="s3://bucket/files/*", **options):
+    return FileDataset(paths, **{"cache": cache(), **options})
 
 
 MISTAKES = [
@@ -192,10 +198,43 @@ MISTAKES = [
     ),
     (
         "batches larger than the cache",
-        lambda: iter(DataLoader(records(), 100)),
+        lambda: iter(DataLoader(files(), 20)),
         ValueError,
-        "cache=NodeCache('...small', limit='128 kB'): the next 8 batches need 25 blocks of 4 kB, and it has room for "
-        "16; pass at least 400 kB as limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler",
+        "cache=NodeCache('...small', limit='128 kB'): the next 8 batches need 320 kB, and its limit is 128 kB; pass at "
+        "least 640 kB as limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler",
+    ),
+    (
+        "local files and a cache",
+        lambda: files(["a.jpg"]),
+        ValueError,
+        "paths='a.jpg': a local file needs no cache; remove cache, or pass a URL",
+    ),
+    (
+        "a cache that is a folder",
+        lambda: files(cache="small"),
+        ValueError,
+        """cache='small': must be a NodeCache, e.g. NodeCache("/scratch/cache", limit="100 GB")""",
+    ),
+    (
+        "a filesystem and a cache",
+        lambda: files(fs=pytest.importorskip("fsspec").filesystem("memory")),
+        ValueError,
+        "fs=<fsspec.implementations.memory.MemoryFileSystem object at ...>: with a cache, its fetcher reads the files; "
+        "remove fs, and pass URLs",
+    ),
+    (
+        "a pattern without files",
+        lambda: files("s3://bucket/none/*"),
+        ValueError,
+        "paths='s3://bucket/none/*': no file matches this pattern; to read a file whose name contains *, ? or [, pass "
+        "a list",
+    ),
+    (
+        "a file that is larger than the cache",
+        lambda: files(["s3://bucket/large.rec"]),
+        ValueError,
+        "cache=NodeCache('...small', limit='128 kB'): it has no room for s3://bucket/large.rec, which has 293 kB; pass "
+        "a larger limit",
     ),
     (
         "another limit than another program",

@@ -35,7 +35,8 @@ def numbers(file):
 
 def tell_of(file, first, last):
     places = np.arange(first, last) * SIZE
-    tell(file.cache, [(file.remote, block) for block in file.needed(places, places + SIZE).blocks])
+    needed = file.needed(places, places + SIZE)
+    tell(needed.cache, needed.blocks, needed.remotes)
 
 
 def test_no_more_blocks_are_fetched_ahead_than_there_is_room_for(cache):

@@ -1,0 +1,112 @@
+"""`CachedFiles`: files of an object store, each of which is read through a cache as a whole.
+
+    a pattern, or URLs --list the folders--> URL, size and version of each file --> a block for each
+
+A list of a folder needs one request for 1,000 files. To ask for the version of each file would need one for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from glob import has_magic
+from itertools import groupby, takewhile
+
+import numpy as np
+
+from ..errors import bad_argument
+from ..stores.cache import Needed, NodeCache
+from ..stores.folder import space_of
+from ..stores.objects import Block, Remote
+from ..stores.source import check_readable
+from ..units import size
+from .compact import CompactList
+
+
+class CachedFiles:
+    """Files of an object store, read through a cache.
+
+    Args:
+        urls: of the files; or one pattern, which stands for all files that match it, sorted by their URLs.
+
+    Attributes:
+        urls: of the files, in the order of the samples.
+    """
+
+    def __init__(self, cache: NodeCache, urls: list[str], is_pattern: bool) -> None:
+        for place in dict.fromkeys(map(_place_of, urls)):
+            check_readable(place)
+        self._cache = cache
+        remotes = _matches(cache, urls[0]) if is_pattern else _versions(cache, urls)
+        self.urls = CompactList(remote.url for remote in remotes)
+        self._sizes = np.array([remote.size for remote in remotes], np.int64)
+        self._etags = CompactList(remote.etag for remote in remotes)
+        largest = max(remotes, key=lambda remote: remote.size, default=Remote("", 0, ""))
+        if space_of(largest.size) > cache.options.limit:
+            what = f"it has no room for {largest.url}, which has {size(largest.size)}; pass a larger limit"
+            raise bad_argument("cache", cache, what)
+
+    def read(self, indices: Sequence[int]) -> Iterator[bytes]:
+        """The contents of these files, in their order.
+
+        Raises:
+            FileNotFoundError: a file was removed since.
+            StoreError: a file was changed since, the store refuses it, or it has not come before the timeout.
+        """
+        needed = self.needed(indices)
+        for block, data in zip(needed.blocks, self._cache.reader.open(needed.blocks, needed.remotes), strict=True):
+            yield data[: block.stop]
+
+    def needed(self, indices: Iterable[int]) -> Needed:
+        """The blocks that are these files."""
+        remotes = [Remote(self.urls[index], self._sizes.item(index), self._etags[index]) for index in indices]
+        blocks = [Block(remote.key, 0, remote.size) for remote in remotes]
+        return Needed(self._cache, {remote.key: remote for remote in remotes}, blocks)
+
+
+def _place_of(url: str) -> str:
+    """The protocol and the bucket of a URL."""
+    return "/".join(url.split("/", 3)[:3]) + "/"
+
+
+def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
+    """The files that match a pattern."""
+    fixed = takewhile(lambda part: not has_magic(part), pattern.split("/")[:-1])
+    folder = "/".join([*fixed, ""])
+    parts = pattern[len(folder) :].split("/")
+    return [found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts)]
+
+
+def _is_like(names: list[str], parts: list[str]) -> bool:
+    """Whether a path matches a pattern; `**` stands for any number of folders."""
+    if not parts or not names:
+        return not names and all(part == "**" for part in parts)
+    if parts[0] == "**":
+        return any(_is_like(names[skipped:], parts[1:]) for skipped in range(len(names) + 1))
+    return fnmatchcase(names[0], parts[0]) and _is_like(names[1:], parts[1:])
+
+
+def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
+    """The versions of these files that are in the store now; raises FileNotFoundError if one is missing."""
+    known: dict[str, Remote] = {}
+    wanted = sorted(set(urls))
+    for place, group in groupby(wanted, _place_of):
+        if not place.startswith(("http://", "https://")):
+            known.update(_listed(cache, list(group)))
+    if others := [url for url in wanted if url not in known]:
+        with ThreadPoolExecutor(cache.options.requests) as threads:  # each has a connection of its own
+            known.update(zip(others, threads.map(lambda url: cache.reader.find(url), others), strict=True))
+    return [known[url] for url in urls]
+
+
+def _listed(cache: NodeCache, urls: list[str]) -> Iterator[tuple[str, Remote]]:
+    """Those of these files, sorted and in one bucket, whose versions a list of their common folder tells."""
+    wanted = set(urls)
+    parts = zip(urls[0].split("/")[:-1], urls[-1].split("/")[:-1], strict=False)
+    folder = "/".join([*(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], parts)), ""])
+    for remote in cache.reader.listed(folder, urls[0][:-1]):
+        if remote.url > urls[-1]:
+            return
+        if remote.url in wanted and remote.etag:
+            yield remote.url, remote
