@@ -7,9 +7,11 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
+from glob import has_magic
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
+from ..dataset.files import FileDataset
 from ..declared import needed_blocks
 from ..errors import bad_argument
 from ..progress import ProgressBar
@@ -46,7 +48,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command = commands.add_parser("warm", help="fetch objects before a program needs them")
     describe(command, text, _WARM)
     command.add_argument("folder", metavar="FOLDER", help="the folder of the cache")
-    text = "URLs of .rec files with their .idx files, or of .bin files of tokens"
+    text = "URLs of .rec files with their .idx files, or of .bin files of tokens; or patterns for single files"
     command.add_argument("urls", metavar="URL", nargs="+", help=text)
     command.add_argument("--limit", required=True, help="the same limit as in the program")
     command.add_argument("--block", default=DEFAULT, help="the same size of blocks as in the program")
@@ -87,9 +89,16 @@ def warm(options: argparse.Namespace) -> int:
 def _all_of(url: str, cache: NodeCache) -> list[Needed]:
     """All blocks of an object."""
     ending = os.path.splitext(url)[1]
-    if ending not in (".rec", ".bin"):
-        raise bad_argument("URL", url, "must be that of a .rec file, or of a .bin file of tokens")
-    data = RecordFileDataset(url, cache=cache) if ending == ".rec" else TokenDataset(url, cache=cache)
+    data: Any
+    if has_magic(url):
+        data = FileDataset(url, cache=cache)
+    elif ending == ".rec":
+        data = RecordFileDataset(url, cache=cache)
+    elif ending == ".bin":
+        data = TokenDataset(url, cache=cache)
+    else:
+        right = "must be that of a .rec file, or of a .bin file of tokens, or a pattern for single files, such as"
+        raise bad_argument("URL", url, f'{right} "s3://bucket/**/*.jpg"')
     return needed_blocks(data, range(len(data)))
 
 

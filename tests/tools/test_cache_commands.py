@@ -35,7 +35,7 @@ def run(capsys, *arguments):
 
 
 def test_warm_fetches_what_fits_and_status_shows_it(folder, capsys):
-    arguments = "--limit", "131 kB", "--block", "4 kB", "s3://bucket/a.rec", "s3://bucket/t.bin"
+    arguments = "--limit", "131 kB", "--block", "4 kB", "s3://bucket/a.rec", "s3://bucket/t.bin", "s3://bucket/*.idx"
     status, text = run(capsys, "warm", folder, *arguments)
     assert status == 0
     assert " blocks are in " in text
@@ -79,4 +79,7 @@ def test_mistakes(folder, tmp_path, capsys):
         f"python -m gluonloader: folder={str(tmp_path)!r}: it is not the folder of a cache\n",
     )
     status, text = run(capsys, "warm", folder, "--limit", "1 MB", "--block", "8 kB", "s3://bucket/a.jpg")
-    assert (status, "must be that of a .rec file, or of a .bin file of tokens" in text) == (2, True)
+    assert (
+        status,
+        "must be that of a .rec file, or of a .bin file of tokens, or a pattern for single files" in text,
+    ) == (2, True)
