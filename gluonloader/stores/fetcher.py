@@ -126,7 +126,7 @@ class Fetcher(Clients[Program]):
         self._hits = self._misses = self._removed = self._damaged = 0
         self._waited_s = 0.0
         self._alone_since: float | None = time.monotonic()
-        self._is_changed = False  # what clients need, or a block of it was removed
+        self._is_changed = False  # what clients need
         self._needed: dict[Block, int] = {}
         self._missing: dict[Block, None] = {}  # of these, those that are not there yet
         self._make_room(0, _SOON)  # the limit may have been larger
@@ -385,7 +385,6 @@ class Fetcher(Clients[Program]):
             return False
         self._contents.remove(block)
         self._removed += 1
-        self._is_changed |= block in self._needed
         return True
 
     def _receive(self, block: Block) -> bytes:

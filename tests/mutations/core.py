@@ -673,8 +673,8 @@ MUTATIONS = [
     Mutation(
         "a block that a later batch needs, too, is forgotten with the first one",
         "loading/ahead.py",
-        "                counts[place] -= 1\n",
-        "                counts[place] = 0\n",
+        "                counts[block] -= 1\n",
+        "                counts[block] = 0\n",
     ),
     Mutation(
         "what comes next forgets what an epoch carries over",

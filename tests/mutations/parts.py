@@ -71,9 +71,27 @@ MUTATIONS = [
     Mutation(
         "blocks that will be needed soon make room for others",
         "stores/fetcher.py",
-        "            if not any(map(self._remove, self._contents.unneeded(needed))):\n",
+        "            if not any(map(self._remove, self._contents.unneeded(self._needed))):\n",
         "            if not any(map(self._remove, self._contents.unneeded(()))):\n",
         note="room",
+    ),
+    Mutation(
+        "a block that could not be had once is not tried again for the next read",
+        "stores/fetcher.py",
+        "client.wants, client.answered, self._is_changed = {}, True, True\n",
+        "client.wants, client.answered = {}, True\n",
+    ),
+    Mutation(
+        "an answer to an earlier question is taken for the next page of a list",
+        "stores/client.py",
+        "(answer.url, answer.after) == (folder, after)",
+        "answer.url == folder",
+    ),
+    Mutation(
+        "of very many blocks only the last ones are known to come",
+        "stores/fetcher.py",
+        "            before = client.soon if message.goes_on else {}\n",
+        "            before: dict[Block, None] = {}\n",
     ),
     Mutation(
         "of the blocks that nobody needs, the one that came first goes first",
