@@ -46,6 +46,9 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
+if sys.platform == "win32":
+    raise ImportError("gluonloader does not run on Windows; install it in WSL 2, the Linux in Windows")
+
 from .batchify import Append, AsList, Dict, Group, Pad, Split, Stack, default_batchify
 from .dataset.arrays import ArrayDataset, StackDataset
 from .dataset.base import ConcatDataset, Dataset, SimpleDataset, Subset

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 _MAX_OBJECTS: Final = 24  # described in one text; datasets may contain each other, so there may be very many
 _MAX_PARTS: Final = 12  # of one object that its text shows
+_FEW: Final = 4  # items of a tuple that its text shows
 _MAX_OUTER: Final = 240  # characters of a text
 _MAX_INNER: Final = 100  # characters of a text inside another text
 
@@ -55,8 +56,12 @@ def describe(value: Any) -> str:
 
     >>> describe([1, 2, 3]), describe(sorted), describe(0.5)
     ('list(3)', 'sorted', '0.5')
+    >>> describe((0, 4))
+    '(0, 4)'
     """
     if getattr(type(value).__repr__, "is_short", False) or isinstance(value, (str, bytes, Number)):
+        return repr(value)
+    if type(value) is tuple and len(value) <= _FEW and all(isinstance(item, (str, Number)) for item in value):
         return repr(value)
     value = value.func if isinstance(value, partial) else value
     try:

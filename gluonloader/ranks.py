@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from .checks import check_int
+from .describe import arguments, call, short_repr
 from .errors import bad_argument, import_extra
 
 Policy = Literal["uneven", "drop", "repeat"]
@@ -89,6 +90,10 @@ class Ranks:
         if share is not None and not (isinstance(share, str) and re.fullmatch("node(:.+)?", share, re.DOTALL)):
             raise bad_argument("share", share, "must be 'node' or 'node:NAME', e.g. 'node:validation'")
 
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, repr(self.index), repr(self.count), *arguments(policy=self.policy, share=self.share))
+
     @classmethod
     def of(cls, source: RankSource, policy: Policy | None = None, **options: Any) -> Ranks:
         """Returns the ranks that `source` knows.
@@ -147,7 +152,8 @@ def _from_environment(argument: str) -> tuple[int, int]:
                 raise ValueError(f"{text}: the rank must be less than the number of processes")
             return rank, size
     known = ", ".join(map(" and ".join, _VARIABLES))
-    raise bad_argument(argument, "env", f"set one of these pairs of environment variables: {known}")
+    right = f"a launcher sets one of these pairs of environment variables: {known}; there is none of them here"
+    raise bad_argument(argument, "env", f"{right}; start the program by a launcher, or, for one process, remove it")
 
 
 def launched_by(index: int, count: int) -> list[str]:

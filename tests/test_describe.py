@@ -242,3 +242,10 @@ def test_repr_does_not_wait_for_a_batch(arguments):
         gate.open.set()
         reader.join()
         assert repr(iterator) == "LoaderIterator(epoch 0, 1 of 2 batches of Gate(4))"
+
+
+@pytest.mark.parametrize("ranks", [(1, 4), gl.Ranks(1, 4), gl.Ranks(1, 4, policy="drop")], ids=str)
+def test_repr_shows_the_ranks(ranks):
+    with gl.DataLoader(range(8), 2, ranks=ranks) as loader:
+        assert f"ranks={ranks!r}" in repr(loader)
+    assert str(ranks).startswith(("(1, 4", "Ranks(1, 4"))

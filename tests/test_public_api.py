@@ -4,6 +4,8 @@ import importlib
 import importlib.resources
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,3 +153,11 @@ def test_every_error_is_ours_and_a_built_in_one():
 
 def test_type_information_is_shipped():
     assert importlib.resources.files("gluonloader").joinpath("py.typed").is_file()
+
+
+def test_on_windows_the_import_says_what_to_do():
+    code = "import sys; sys.platform = 'win32'; import gluonloader"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    text = "ImportError: gluonloader does not run on Windows; install it in WSL 2, the Linux in Windows"
+    assert done.stderr.splitlines()[-1] == text

@@ -92,3 +92,12 @@ def test_blocks_that_a_read_has_needed_are_not_kept_for_it(cache):
     tell_of(file, 20, 20 + ROOM)
     others = set(range(20, 20 + ROOM))
     assert eventually(lambda: set(numbers(file)) == others)
+
+
+def test_blocks_that_come_in_several_messages_are_all_fetched(cache):
+    file = cache.open("s3://bucket/numbers")
+    for first, goes_on in [(0, False), (4, True), (8, True)]:
+        places = np.arange(first, first + 4) * SIZE
+        needed = file.needed(places, places + SIZE)
+        tell(cache, needed.blocks, needed.remotes, goes_on)
+    assert eventually(lambda: numbers(file) == list(range(12)))
