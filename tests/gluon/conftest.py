@@ -8,6 +8,8 @@ import os
 import pytest
 from parity import allow_reruns, one_minute
 
+pytest.register_assert_rewrite("installs")
+
 FOLDER = os.path.dirname(__file__) + os.sep
 
 # MXNet's own, at run time; the second only where Gluon runs, so that none of ours is hidden.

@@ -9,7 +9,7 @@ import signal
 import pytest
 from parity import allow_reruns, one_minute
 
-pytest.register_assert_rewrite("pytorch.sides")
+pytest.register_assert_rewrite("pytorch.sides", "installs")
 
 FOLDER = os.path.dirname(__file__) + os.sep
 
