@@ -1,11 +1,16 @@
 """What the parity suites in `gluon/` and `pytorch/` share: the table of differences, a time limit, and some samples."""
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
-from collections.abc import Mapping
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +25,61 @@ def differing(differences, fixture, peer):
         return pytest.mark.parametrize(fixture, [pytest.param(peer, marks=expected), "gluonloader"], indirect=True)
 
     return differs
+
+
+OTHER = object()
+
+
+@dataclass
+class Case:
+    """One call whose result differs, and is known for both sides; an error counts as the name of its type.
+
+    Attributes:
+        name: of the difference, in `differences.py` and on the page.
+        run: a function of the class or module under test.
+        theirs: the peer's result; OTHER: any other one than ours.
+        ours: gluonloader's result.
+    """
+
+    name: str
+    run: Callable[[Any], Any]
+    theirs: Any
+    ours: Any
+
+
+def outcome(function, *arguments):
+    """What a call returns, or the name of the type of the error that it raises."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error).__name__
+
+
+def error_names(text, make, kind=ValueError):
+    """Whether a call raises an error of a type that names something; other errors are raised."""
+    try:
+        make()
+    except kind as error:
+        return text in str(error)
+    return None
+
+
+def differing_cases(differences, fixture, peer):
+    """The mark of a test with the arguments `fixture`, `case` and `wanted`, for a table of cases."""
+
+    def cases(*table):
+        assert all(case.name in differences and case.theirs != case.ours for case in table)
+        rows = [(peer, case, case.theirs) for case in table] + [("gluonloader", case, case.ours) for case in table]
+        ids = [f"{case.name}-{side}" for side, case, _ in rows]
+        return pytest.mark.parametrize((fixture, "case", "wanted"), rows, ids=ids, indirect=[fixture])
+
+    return cases
+
+
+def check_case(side, case, wanted):
+    """Runs a case with one side."""
+    found = outcome(case.run, side)
+    assert found != case.ours if wanted is OTHER else found == wanted
 
 
 def allow_reruns(items, fixture, peer):
@@ -38,7 +98,11 @@ def check_differences(differences, suite, page, section=""):
     assert dict(rows) == differences
     assert len(rows) == len(differences)
     written = "".join(path.read_text() for path in (TESTS / suite).glob("test_parity_*.py"))
-    assert set(re.findall(r'differs\(\s*"([a-z0-9-]+)"', written)) == differences.keys()
+    assert set(re.findall(r'\b(?:differs|Case)\(\s*"([a-z0-9-]+)"', written)) == differences.keys()
+
+
+class TooLong(BaseException):
+    """A test hangs. It is no Exception, so it is never the result of a case."""
 
 
 @contextlib.contextmanager
@@ -46,13 +110,32 @@ def one_minute():
     """No test takes longer: the peers hang on some errors."""
 
     def late(signum, frame):
-        raise TimeoutError("the test took more than 60 seconds")
+        raise TooLong("the test took more than 60 seconds")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(60)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+class Spoiled:
+    """Numbers, and one that is an error."""
+
+    def __init__(self, length, bad, error):
+        self.length, self.bad, self.error = length, bad, error
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if index == self.bad:
+            raise self.error
+        return index
+
+
+class Custom(Exception):
+    """An error class of the user's."""
 
 
 class Deadly:
@@ -74,6 +157,81 @@ class Deadly:
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave():
+    os._exit(1)
+
+
+class Stuck:
+    """Numbers; the second one takes too long."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if index == 1:
+            time.sleep(self.seconds)
+        return index
+
+
+def late(batches, kind=TimeoutError):
+    """The first batch, whether the error of the second one is a timeout that shows where it is stuck, and the rest."""
+    first = shown(next(batches))
+    where = error_names("in __getitem__", lambda: next(batches), kind)
+    return first, where, until_the_end(batches)
+
+
+class Drawn:
+    """Batches of one index, and how many of them were drawn."""
+
+    def __init__(self, length):
+        self.length, self.drawn = length, 0
+
+    def __iter__(self):
+        for i in range(self.length):
+            self.drawn += 1
+            yield [i]
+
+    def __len__(self):
+        return self.length
+
+
+def in_a_daemonic_process(function):
+    """What a function returns or raises in a forked daemonic process."""
+
+    def daemon():
+        warnings.simplefilter("ignore")
+        writer.send(outcome(function))
+
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    context.Process(target=daemon, daemon=True).start()
+    return reader.recv()
+
+
+def shown(batch):
+    """A batch in lists and numbers."""
+    if isinstance(batch, (list, tuple)):
+        return [shown(part) for part in batch]
+    array = batch.asnumpy() if hasattr(batch, "asnumpy") else batch
+    return array.tolist() if hasattr(array, "tolist") else array
+
+
+def until_the_end(batches, most=20):
+    """The batches of an iterator, and the types of the errors between them."""
+    seen = []
+    for _ in range(most):
+        try:
+            seen.append(shown(next(batches)))
+        except StopIteration:
+            return [*seen, "end"]
+        except Exception as error:
+            seen.append(type(error).__name__)
+    return seen
 
 
 class NotedList(list):

@@ -1,9 +1,10 @@
-"""The differences between `gluonloader.mxnet` and Gluon, with reasons; their tests are expected to fail with Gluon.
+"""The differences between `gluonloader.mxnet` and Gluon, with reasons; for each, Gluon fails a test.
 
-The tables in docs/gluon.md list the same ids and reasons for users; a test compares them.
+The tables in docs/gluon.md list the same ids and reasons for users; a test compares them. `differs` marks a test that
+must fail with Gluon; `cases` is a table of calls with the results of both.
 """
 
-from parity import differing
+from parity import differing, differing_cases
 
 DIFFERENCES = {
     # Interface
@@ -60,3 +61,4 @@ DIFFERENCES = {
 }
 
 differs = differing(DIFFERENCES, "gdata", "gluon")
+cases = differing_cases(DIFFERENCES, "gdata", "gluon")

@@ -1,9 +1,10 @@
-"""The differences between `gluonloader.torch.DataLoader` and torch's, with reasons; their tests must fail with torch.
+"""The differences between `gluonloader.torch.DataLoader` and torch's, with reasons; for each, torch fails a test.
 
-The tables in docs/torch.md list the same ids and reasons for users; a test compares them.
+The tables in docs/torch.md list the same ids and reasons for users; a test compares them. `differs` marks a test that
+must fail with torch; `cases` is a table of calls with the results of both.
 """
 
-from parity import differing
+from parity import differing, differing_cases
 
 DIFFERENCES = {
     # Interface
@@ -49,3 +50,4 @@ DIFFERENCES = {
 }
 
 differs = differing(DIFFERENCES, "loader_class", "torch")
+cases = differing_cases(DIFFERENCES, "loader_class", "torch")

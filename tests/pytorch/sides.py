@@ -1,12 +1,14 @@
 """The two loaders that every test here compares, and what can be observed of a pipeline. Skips if torch is missing."""
 
 import collections
+import inspect
 import random
 import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from parity import shown
 
 torch = pytest.importorskip("torch")
 
@@ -54,6 +56,25 @@ def epoch(loader):
 
 def epochs(loader, count=2):
     return [list(loader) for _ in range(count)]
+
+
+def lists(loader):
+    """The batches of an epoch as lists."""
+    return [shown(batch) for batch in loader]
+
+
+def left_after(loader, count):
+    """The state of a loader after some batches of an epoch, and the batches that were left."""
+    batches = iter(loader)
+    for _ in range(count):
+        next(batches)
+    return loader.state_dict(), lists(batches)
+
+
+def continued(loader, state):
+    """The batches of the epoch that a state continues."""
+    loader.load_state_dict(state)
+    return lists(loader)
 
 
 def samples(loader):
@@ -117,13 +138,21 @@ def same(pipeline, *, raises=None, state=True, text=False, warns=False):
     return returned
 
 
-def raised_by(function, *arguments):
-    """The name of the type of the error that a call raises; an empty text if it raises none."""
-    try:
-        function(*arguments)
-    except Exception as error:
-        return type(error).__name__
-    return ""
+def compared(pipeline=None, **expected):
+    """Makes a test of a pipeline: with both classes, its first argument, it must do the same; see `same`.
+
+    The other arguments of the pipeline are fixtures or parameters.
+    """
+    if pipeline is None:
+        return lambda pipeline: compared(pipeline, **expected)
+
+    def test(**arguments):
+        same(lambda L: pipeline(L, **arguments), **expected)
+
+    first, *others = inspect.signature(pipeline).parameters.values()
+    test.__signature__ = inspect.Signature(others)
+    test.__name__, test.__doc__, test.__module__ = pipeline.__name__, pipeline.__doc__, pipeline.__module__
+    return test
 
 
 class Numbers(torch.utils.data.Dataset):

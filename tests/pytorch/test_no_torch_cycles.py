@@ -6,10 +6,9 @@ import weakref
 import pytest
 from conftest import eventually, mapped_slabs
 
-torch = pytest.importorskip("torch")
+from .sides import OURS, torch
 
-import gluonloader.torch  # noqa: E402
-
+samplers = torch.utils.data
 LENGTH, BAD = 24, 9
 
 
@@ -23,7 +22,7 @@ def sample(index, fails):
     return torch.full((30_000,), float(index)), index
 
 
-class Images(torch.utils.data.Dataset):
+class Images(samplers.Dataset):
     def __init__(self, fails):
         self.fails = fails
 
@@ -34,7 +33,7 @@ class Images(torch.utils.data.Dataset):
         return sample(index, self.fails)
 
 
-class Stream(torch.utils.data.IterableDataset):
+class Stream(samplers.IterableDataset):
     def __init__(self, fails):
         self.fails = fails
 
@@ -42,21 +41,14 @@ class Stream(torch.utils.data.IterableDataset):
         return (sample(index, self.fails) for index in range(LENGTH))
 
 
-def batches_of(data):
-    return torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data), 4, drop_last=False)
-
-
 KINDS = {
-    "plain": (Images, lambda data: {"batch_size": 4}),
-    "shuffle": (Images, lambda data: {"batch_size": 4, "shuffle": True}),
-    "sampler": (Images, lambda data: {"batch_size": 4, "sampler": torch.utils.data.SubsetRandomSampler(range(LENGTH))}),
-    "batch sampler": (Images, lambda data: {"batch_sampler": batches_of(data)}),
-    "no batches": (Images, lambda data: {"batch_size": None}),
-    "ranks": (
-        Images,
-        lambda data: {"batch_size": 4, "sampler": torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)},
-    ),
-    "stream": (Stream, lambda data: {"batch_size": 4}),
+    "plain": lambda data: {"batch_size": 4},
+    "shuffle": lambda data: {"batch_size": 4, "shuffle": True},
+    "sampler": lambda data: {"batch_size": 4, "sampler": samplers.SubsetRandomSampler(range(LENGTH))},
+    "batch sampler": lambda data: {"batch_sampler": samplers.BatchSampler(samplers.RandomSampler(data), 4, False)},
+    "no batches": lambda data: {"batch_size": None},
+    "ranks": lambda data: {"batch_size": 4, "sampler": samplers.DistributedSampler(data, num_replicas=2, rank=0)},
+    "stream": lambda data: {"batch_size": 4},
 }
 WAYS = {"serial": {}, "workers": {"num_workers": 2}, "persistent": {"num_workers": 2, "persistent_workers": True}}
 
@@ -79,12 +71,11 @@ def read(loader, leave):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_everything_is_gone_with_the_loader(way, kind, leave):
-    make, arguments = KINDS[kind]
     gc.collect()
     gc.disable()
     try:
-        dataset = make(leave == "error")
-        loader = gluonloader.torch.DataLoader(dataset, **arguments(dataset), **WAYS[way])
+        dataset = (Stream if kind == "stream" else Images)(leave == "error")
+        loader = OURS(dataset, **KINDS[kind](dataset), **WAYS[way])
         met = [
             weakref.ref(part) for part in (dataset, loader, loader.sampler, loader.batch_sampler) if part is not None
         ]

@@ -1,9 +1,12 @@
 """Every argument of the constructor: the batches of two epochs are the same as torch's."""
 
+import itertools
+
 import numpy as np
 import pytest
+from parity import Drawn
 
-from .sides import Numbers, epoch, epochs, same, torch
+from .sides import Numbers, compared, epoch, epochs, same, torch
 
 data = torch.utils.data
 
@@ -45,31 +48,55 @@ class Pairs:
         return 3
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("batch_size", [1, 3, 11, 12])
-def test_batch_size_and_drop_last(workers, batch_size, drop_last):
-    same(lambda L: epochs(L(Numbers(), batch_size, drop_last=drop_last, num_workers=workers)))
-
-
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
-def test_num_workers_and_shuffle(num_workers):
-    same(lambda L: epochs(L(Numbers(), 2, shuffle=True, num_workers=num_workers), 3))
-
-
-def test_the_default_batch_size_is_one(workers):
-    same(lambda L: epoch(L(Numbers(), num_workers=workers)))
-
-
-def test_all_arguments_by_position():
-    def pipeline(L):
-        loader = L(Numbers(), 4, None, range(7), None, 2, list, False, True, 30, print_nothing, "fork", None)
-        return epochs(loader)
-
-    same(pipeline)
+LOADERS = {
+    "default batch size": lambda L, n: L(Numbers(), num_workers=n),
+    **{
+        f"batch_size={size}, drop_last={drop}": lambda L, n, size=size, drop=drop: L(
+            Numbers(), size, drop_last=drop, num_workers=n
+        )
+        for size in (1, 3, 11, 12)
+        for drop in (False, True)
+    },
+    "shuffle": lambda L, n: L(Numbers(), 2, shuffle=True, num_workers=n),
+    "sampler and drop_last": lambda L, n: L(Typed(), 3, sampler=Zigzag(8), drop_last=True, num_workers=n),
+    "texts as keys": lambda L, n: L({"a": 1, "b": 2, "c": 3}, 2, sampler=["c", "a", "a"], num_workers=n),
+    "tuples as keys": lambda L, n: L({(0, 1): 1, (2, 3): 2}, 2, sampler=[(2, 3), (0, 1)], num_workers=n),
+    "iterator as batch_sampler": lambda L, n: L(range(6), batch_sampler=iter([[1, 2], [3]]), num_workers=n),
+    # With one worker, since with several any of them may make a batch.
+    "worker_init_fn": lambda L, n: L(Length(8), 1, worker_init_fn=remember, num_workers=min(n, 1)),
+    "timeout": lambda L, n: L(Numbers(), 4, timeout=50 if n else 0, num_workers=n),
+    "context": lambda L, n: L(Numbers(), 3, num_workers=1, multiprocessing_context=CONTEXT),
+    "positions": lambda L, n: L(
+        Numbers(), 4, None, range(7), None, 2, list, False, True, 30, print_nothing, "fork", None
+    ),
+}
+CONTEXT = torch.multiprocessing.get_context("fork")
 
 
 def print_nothing(worker):
     pass
+
+
+def remember(worker):
+    data.get_worker_info().dataset.length = 100 + worker
+
+
+class Length(Numbers):
+    def __getitem__(self, index):
+        return index, self.length
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+@compared
+def test_two_epochs(L, workers, kind):
+    return epochs(LOADERS[kind](L, workers))
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+@compared
+def test_num_workers_and_persistent_workers(L, num_workers, persistent):
+    return epochs(L(Numbers(), 2, shuffle=True, num_workers=num_workers, persistent_workers=persistent), 3)
 
 
 SAMPLERS = {
@@ -96,12 +123,9 @@ SAMPLERS = {
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_samplers(workers, kind):
-    same(lambda L: epochs(L(Typed(), 3, sampler=SAMPLERS[kind](), num_workers=workers)))
-
-
-def test_a_sampler_with_drop_last():
-    same(lambda L: epochs(L(Typed(), 3, sampler=Zigzag(8), drop_last=True)))
+@compared
+def test_samplers(L, workers, kind):
+    return epochs(L(Typed(), 3, sampler=SAMPLERS[kind](), num_workers=workers))
 
 
 def test_set_epoch_of_a_distributed_sampler(workers):
@@ -117,19 +141,12 @@ def test_set_epoch_of_a_distributed_sampler(workers):
     assert first != second
 
 
-def test_a_sampler_may_yield_any_key(workers):
-    same(lambda L: epoch(L({"a": 1, "b": 2, "c": 3}, 2, sampler=["c", "a", "a"], num_workers=workers)))
-    same(lambda L: epoch(L({(0, 1): 1, (2, 3): 2}, 2, sampler=[(2, 3), (0, 1)], num_workers=workers)))
-
-
-def test_a_sampler_that_is_changed_between_epochs(workers):
-    def pipeline(L):
-        loader = L(range(100), 2, sampler=[1, 2, 3], num_workers=workers)
-        before = epoch(loader)
-        loader.sampler.append(50)
-        return before, epoch(loader), len(loader)
-
-    same(pipeline)
+@compared
+def test_a_sampler_that_is_changed_between_epochs(L, workers):
+    loader = L(range(100), 2, sampler=[1, 2, 3], num_workers=workers)
+    before = epoch(loader)
+    loader.sampler.append(50)
+    return before, epoch(loader), len(loader)
 
 
 BATCH_SAMPLERS = {
@@ -150,21 +167,11 @@ BATCH_SAMPLERS = {
 
 
 @pytest.mark.parametrize("kind", BATCH_SAMPLERS)
-def test_batch_samplers(kind):
-    same(lambda L: epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind]())))
-
-
-@pytest.mark.parametrize("kind", [kind for kind in BATCH_SAMPLERS if kind != "user-generator"])  # cannot be pickled
-def test_batch_samplers_with_workers(kind):
-    same(lambda L: epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind](), num_workers=2)))
-
-
-def test_a_list_is_a_batch_sampler_that_may_be_used_once_only(workers):
-    def pipeline(L):
-        loader = L(range(6), batch_sampler=iter([[1, 2], [3]]), num_workers=workers)
-        return epochs(loader)
-
-    same(pipeline)
+@compared
+def test_batch_samplers(L, workers, kind):
+    if kind == "user-generator":
+        workers = 0  # torch cannot pickle a batch
+    return epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind](), num_workers=workers))
 
 
 def join(samples):
@@ -187,36 +194,15 @@ COLLATES = {
 
 
 @pytest.mark.parametrize("kind", COLLATES)
-def test_collate_fn(workers, kind):
-    same(lambda L: epochs(L(Numbers(), 3, collate_fn=COLLATES[kind], num_workers=workers)))
+@compared
+def test_collate_fn(L, workers, kind):
+    return epochs(L(Numbers(), 3, collate_fn=COLLATES[kind], num_workers=workers))
 
 
 def test_pin_memory_without_an_accelerator(workers):
     if torch.accelerator.is_available():
         pytest.skip("there is an accelerator")
     same(lambda L: epoch(L(Numbers(), 4, pin_memory=True, num_workers=workers)), warns=None)
-
-
-def test_a_timeout_that_is_not_reached():
-    same(lambda L: epochs(L(Numbers(), 4, timeout=50, num_workers=2)))
-
-
-def remember(worker):
-    data.get_worker_info().dataset.length = 100 + worker
-
-
-class Length(Numbers):
-    def __getitem__(self, index):
-        return index, self.length
-
-
-def test_worker_init_fn_gets_its_number_and_may_change_the_dataset():
-    """With one worker, since with several any of them may make a batch."""
-    same(lambda L: epochs(L(Length(8), 1, worker_init_fn=remember, num_workers=1)))
-
-
-def test_worker_init_fn_is_not_called_without_workers():
-    same(lambda L: epoch(L(Length(8), 1, worker_init_fn=remember)))
 
 
 @pytest.mark.parametrize(
@@ -227,66 +213,34 @@ def test_worker_init_fn_is_not_called_without_workers():
         pytest.param("spawn", True, marks=pytest.mark.spawn),
     ],
 )
-def test_multiprocessing_context(context, persistent):
+@compared
+def test_multiprocessing_context(L, context, persistent):
     """With one worker, since each worker of torch's imports torch anew."""
-
-    def pipeline(L):
-        loader = L(Numbers(), 3, True, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
-        return epochs(loader, 2 if persistent else 1), loader.multiprocessing_context.get_start_method()
-
-    same(pipeline)
+    loader = L(Numbers(), 3, True, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
+    return epochs(loader, 2 if persistent else 1), loader.multiprocessing_context.get_start_method()
 
 
-def test_multiprocessing_context_as_an_object():
-    context = torch.multiprocessing.get_context("fork")
-    same(lambda L: epochs(L(Numbers(), 3, num_workers=1, multiprocessing_context=context)))
+@compared
+def test_generator(L, workers):
+    generator = torch.Generator().manual_seed(7)
+    loader = L(Numbers(), 3, shuffle=True, generator=generator, num_workers=workers)
+    return epochs(loader), generator.get_state()
 
 
-def test_generator(workers):
-    def pipeline(L):
-        generator = torch.Generator().manual_seed(7)
-        loader = L(Numbers(), 3, shuffle=True, generator=generator, num_workers=workers)
-        return epochs(loader), generator.get_state()
-
-    same(pipeline)
-
-
-class Drawn:
-    """Batches of one index, and how many of them were drawn."""
-
-    def __init__(self, length=20):
-        self.length, self.drawn = length, 0
-
-    def __iter__(self):
-        for i in range(self.length):
-            self.drawn += 1
-            yield [i]
-
-
-@pytest.mark.parametrize("prefetch_factor", [1, 2, 5])
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_prefetch_factor(num_workers, prefetch_factor):
-    def pipeline(L):
-        sampler = Drawn()
-        loader = L(range(20), batch_sampler=sampler, num_workers=num_workers, prefetch_factor=prefetch_factor)
-        batches, drawn = iter(loader), [sampler.drawn]
-        for _ in range(4):
-            next(batches)
-            drawn.append(sampler.drawn)
-        return drawn
-
-    same(pipeline)
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_persistent_workers(num_workers):
-    same(lambda L: epochs(L(Numbers(), 2, shuffle=True, num_workers=num_workers, persistent_workers=True), 3))
+@pytest.mark.parametrize(("num_workers", "factor"), [(0, None), *itertools.product([1, 2], [1, 2, 5])])
+@compared
+def test_how_many_batches_are_drawn_ahead(L, num_workers, factor):
+    sampler = Drawn(20)
+    loader = L(range(20), batch_sampler=sampler, num_workers=num_workers, prefetch_factor=factor)
+    batches, drawn = iter(loader), [sampler.drawn]
+    for _ in range(4):
+        next(batches)
+        drawn.append(sampler.drawn)
+    return drawn
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_in_order(workers, in_order):
-    def pipeline(L):
-        loader = L(Numbers(), 2, shuffle=True, num_workers=workers, in_order=in_order)
-        return sorted(labels.tolist() for _, labels in loader)
-
-    same(pipeline)
+@compared
+def test_in_order(L, workers, in_order):
+    loader = L(Numbers(), 2, shuffle=True, num_workers=workers, in_order=in_order)
+    return sorted(labels.tolist() for _, labels in loader)

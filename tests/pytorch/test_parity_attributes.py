@@ -5,8 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
+from parity import outcome
 
-from .sides import OURS, THEIRS, Numbers, epoch, epochs, raised_by, same, torch
+from .sides import OURS, THEIRS, Numbers, compared, epoch, epochs, same, torch
 
 data = torch.utils.data
 
@@ -14,6 +15,26 @@ NAMES = (
     "dataset batch_size drop_last num_workers pin_memory timeout prefetch_factor persistent_workers in_order "
     "pin_memory_device collate_fn worker_init_fn generator sampler batch_sampler multiprocessing_context"
 ).split()
+
+
+class Stream(data.IterableDataset):
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        return iter(range(5))
+
+
+class Unsized:
+    """A sampler, or a stream, without a length."""
+
+    def __iter__(self):
+        return iter([3, 1])
+
+
+class UnsizedStream(Unsized, data.IterableDataset):
+    pass
+
 
 ARGUMENTS = {
     "none": {},
@@ -31,6 +52,7 @@ ARGUMENTS = {
     "others": {"collate_fn": list, "worker_init_fn": print, "timeout": 3, "pin_memory": True, "in_order": False},
     "generator": {"generator": torch.Generator(), "shuffle": True},
     "device": {"pin_memory_device": "cuda:0"},
+    "iterable": {"dataset": Stream(), "batch_size": 2, "drop_last": True},
 }
 
 
@@ -44,12 +66,10 @@ def plain(value):
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-def test_attributes(kind):
-    def pipeline(L):
-        loader = L(Numbers(), **ARGUMENTS[kind])
-        return [(name, plain(getattr(loader, name))) for name in NAMES], len(loader), loader._auto_collation
-
-    same(pipeline)
+@compared
+def test_attributes(L, kind):
+    loader = L(**{"dataset": Numbers(), **ARGUMENTS[kind]})
+    return [(name, plain(getattr(loader, name))) for name in NAMES], len(loader), loader._auto_collation
 
 
 def test_attributes_are_the_objects_that_were_passed():
@@ -59,18 +79,6 @@ def test_attributes_are_the_objects_that_were_passed():
     assert loader.sampler is loader.batch_sampler.sampler is sampler
     assert loader.generator is generator
     assert loader.collate_fn is list
-
-
-def test_attributes_of_a_loader_of_an_iterable_dataset():
-    class Stream(data.IterableDataset):
-        def __iter__(self):
-            return iter(range(5))
-
-    def pipeline(L):
-        loader = L(Stream(), 2, drop_last=True)
-        return [(name, plain(getattr(loader, name))) for name in NAMES]
-
-    same(pipeline)
 
 
 def test_a_loader_is_an_instance_of_torchs():
@@ -98,37 +106,31 @@ def test_all_other_names_of_torch_utils_data_can_be_imported():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_setting_an_attribute(name):
-    def pipeline(L):
-        loader = L(Numbers(), 2, num_workers=1)
-        value = {"num_workers": 2, "timeout": 4.0}.get(name)
-        return raised_by(setattr, loader, name, value), plain(getattr(loader, name))
-
-    same(pipeline)
+@compared
+def test_setting_an_attribute(L, name):
+    loader = L(Numbers(), 2, num_workers=1)
+    value = {"num_workers": 2, "timeout": 4.0}.get(name)
+    return outcome(setattr, loader, name, value), plain(getattr(loader, name))
 
 
-def test_deleting_and_adding_attributes():
-    def pipeline(L):
-        loader = L(Numbers(), 2)
-        loader.of_the_users = 3
-        del loader.of_the_users
-        return raised_by(getattr, loader, "of_the_users")
-
-    same(pipeline)
+@compared
+def test_deleting_and_adding_attributes(L):
+    loader = L(Numbers(), 2)
+    loader.of_the_users = 3
+    del loader.of_the_users
+    return outcome(getattr, loader, "of_the_users")
 
 
-def test_attributes_that_are_set_between_epochs_count_in_the_next_one():
-    def pipeline(L):
-        loader = L(Numbers(), 3, shuffle=True)
-        seen = [epoch(loader)]
-        loader.collate_fn = list
-        seen.append(epoch(loader))
-        loader.num_workers, loader.prefetch_factor = 2, 2
-        seen.append(epoch(loader))
-        loader.generator = torch.Generator().manual_seed(4)
-        return [*seen, epoch(loader)]
-
-    same(pipeline)
+@compared
+def test_attributes_that_are_set_between_epochs_count_in_the_next_one(L):
+    loader = L(Numbers(), 3, shuffle=True)
+    seen = [epoch(loader)]
+    loader.collate_fn = list
+    seen.append(epoch(loader))
+    loader.num_workers, loader.prefetch_factor = 2, 2
+    seen.append(epoch(loader))
+    loader.generator = torch.Generator().manual_seed(4)
+    return [*seen, epoch(loader)]
 
 
 WRONG = {
@@ -151,131 +153,69 @@ WRONG = {
     "drop_last": {"drop_last": 1},
     "context-without-workers": {"multiprocessing_context": "fork"},
     "context-name": {"multiprocessing_context": "fork2", "num_workers": 1},
+    "context-type": {"multiprocessing_context": 3, "num_workers": 1},
+    "stream-shuffle": {"dataset": Stream(), "shuffle": True},
+    "stream-sampler": {"dataset": Stream(), "sampler": [1]},
+    "stream-batch_sampler": {"dataset": Stream(), "batch_sampler": [[1]]},
+    "empty-and-shuffle": {"dataset": [], "shuffle": True},
 }
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_arguments_are_the_same_value_error(kind):
-    same(lambda L: L(Numbers(), **WRONG[kind]), raises=ValueError, text=True)
-
-
-def test_a_context_of_another_type_is_a_type_error():
-    same(lambda L: L(Numbers(), num_workers=1, multiprocessing_context=3), raises=TypeError, text=True)
+def test_wrong_arguments_are_the_same_error(kind):
+    raises = TypeError if kind == "context-type" else ValueError
+    same(lambda L: iter(L(**{"dataset": Numbers(), **WRONG[kind]})), raises=raises, text=True)
 
 
 def test_an_unknown_argument_is_a_type_error():
     same(lambda L: L(Numbers(), batchsize=3), raises=TypeError)
 
 
-def test_an_empty_dataset(workers):
-    same(lambda L: [epoch(L([], 3, num_workers=workers)), len(L([], 3))])
+CALLS = {
+    "empty dataset": lambda L, n: (epochs(L([], 3, num_workers=n)), len(L([], 3))),
+    "shuffle=False for a stream": lambda L, n: epoch(L(Stream(), shuffle=False, num_workers=n)),
+    "sampler without a length": lambda L, n: epochs(L(Numbers(), sampler=Unsized(), num_workers=n)),
+    "length of that": lambda L, n: outcome(len, L(Numbers(), sampler=Unsized())),
+    "length of a stream without": lambda L, n: outcome(len, L(UnsizedStream())),
+    "length of an iterator": lambda L, n: len(iter(L(Numbers(), 4, num_workers=n))),
+    "batch_size of NumPy": lambda L, n: outcome(lambda: len(L(Numbers(), np.int64(3)))),
+    "pickled iterator": lambda L, n: isinstance(outcome(pickle.dumps, iter(L(Numbers(), num_workers=n))), str),
+    "subscript": lambda L, n: epoch(L[int](range(3), num_workers=n)),
+}
 
 
-def test_shuffling_an_empty_dataset():
-    same(lambda L: epoch(L([], shuffle=True)), raises=ValueError, text=True)
-
-
-class Stream(data.IterableDataset):
-    def __iter__(self):
-        return iter(range(5))
-
-
-@pytest.mark.parametrize("arguments", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}], ids=str)
-def test_iterable_datasets_take_no_sampler(arguments):
-    same(lambda L: L(Stream(), **arguments), raises=ValueError, text=True)
-
-
-def test_iterable_datasets_take_shuffle_false():
-    same(lambda L: epoch(L(Stream(), shuffle=False)))
-
-
-LENGTHS = [
-    ({"batch_size": 4}, 3),
-    ({"batch_size": 4, "drop_last": True}, 2),
-    ({"batch_size": None}, 11),
-    ({"sampler": [1, 2, 3], "batch_size": 2}, 2),
-    ({"batch_sampler": [[1], [2]]}, 2),
-]
-
-
-@pytest.mark.parametrize(("arguments", "length"), LENGTHS)
-def test_the_length_of_a_loader(arguments, length):
-    assert same(lambda L: len(L(Numbers(), **arguments))) == length
-
-
-def test_the_length_of_a_loader_whose_sampler_has_none():
-    class Unsized:
-        def __iter__(self):
-            return iter([3, 1])
-
-    same(lambda L: len(L(Numbers(), sampler=Unsized())), raises=TypeError)
-    same(lambda L: epochs(L(Numbers(), sampler=Unsized())))
-    same(lambda L: len(L(Stream())), raises=TypeError)
-
-
-def test_the_length_of_an_iterator(workers):
-    same(lambda L: len(iter(L(Numbers(), 4, num_workers=workers))))
-
-
-def test_a_batch_size_of_numpy_is_an_error_or_works_as_with_torch():
-    def pipeline(L):
-        return raised_by(lambda: L(Numbers(), np.int64(3)))
-
-    same(pipeline)
+@pytest.mark.parametrize("kind", CALLS)
+@compared
+def test_calls(L, workers, kind):
+    return CALLS[kind](L, workers)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
-def test_copies_of_a_loader(copied, workers):
-    def pipeline(L):
-        loader = L(Numbers(), 3, shuffle=True, num_workers=workers)
-        return epoch(loader), epoch(copied(loader)), epoch(loader)
-
-    same(pipeline)
+@compared
+def test_copies_of_a_loader(L, copied, workers):
+    loader = L(Numbers(), 3, shuffle=True, num_workers=workers)
+    return epoch(loader), epoch(copied(loader)), epoch(loader)
 
 
-def test_a_copy_of_a_loader_whose_persistent_workers_run():
-    def pipeline(L):
-        loader = L(Numbers(), 3, num_workers=1, persistent_workers=True)
-        first = epoch(loader)
-        return first, epoch(loader)
+@compared
+def test_subclasses(L):
+    class Doubled(L):
+        def __init__(self, dataset, size):
+            super().__init__(dataset, size, shuffle=True, num_workers=2)
+            self.of_the_users = "text"
 
-    same(pipeline)
-    loader = OURS(Numbers(), 3, num_workers=1, persistent_workers=True)  # torch cannot pickle it
-    first = epoch(loader)
-    assert len(epoch(pickle.loads(pickle.dumps(loader)))) == len(first)
+        def __iter__(self):
+            return ((x * 2, label) for x, label in super().__iter__())
 
-
-def test_an_iterator_cannot_be_pickled(workers):
-    same(lambda L: bool(raised_by(pickle.dumps, iter(L(Numbers(), num_workers=workers)))))
+    loader = Doubled(Numbers(), 3)
+    return epochs(loader), len(loader), loader.of_the_users
 
 
-def test_subclasses():
-    def pipeline(L):
-        class Doubled(L):
-            def __init__(self, dataset, size):
-                super().__init__(dataset, size, shuffle=True, num_workers=2)
-                self.of_the_users = "text"
-
-            def __iter__(self):
-                return ((x * 2, label) for x, label in super().__iter__())
-
-        loader = Doubled(Numbers(), 3)
-        return epochs(loader), len(loader), loader.of_the_users
-
-    same(pipeline)
-
-
-def test_a_loader_that_is_rebuilt_from_its_attributes_as_trainers_do():
-    def pipeline(L):
-        loader = L(Numbers(), 3, shuffle=True, num_workers=2, drop_last=True)
-        sampler = data.DistributedSampler(loader.dataset, num_replicas=2, rank=1, shuffle=True)
-        kept = ("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn", "generator")
-        kept += ("prefetch_factor", "persistent_workers", "multiprocessing_context")
-        again = L(loader.dataset, loader.batch_size, sampler=sampler, **{name: getattr(loader, name) for name in kept})
-        return epochs(again)
-
-    same(pipeline)
-
-
-def test_typing_subscripts():
-    same(lambda L: epoch(L[int](range(3))))
+@compared
+def test_a_loader_that_is_rebuilt_from_its_attributes_as_trainers_do(L):
+    loader = L(Numbers(), 3, shuffle=True, num_workers=2, drop_last=True)
+    sampler = data.DistributedSampler(loader.dataset, num_replicas=2, rank=1, shuffle=True)
+    kept = ("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn", "generator")
+    kept += ("prefetch_factor", "persistent_workers", "multiprocessing_context")
+    again = L(loader.dataset, loader.batch_size, sampler=sampler, **{name: getattr(loader, name) for name in kept})
+    return epochs(again)

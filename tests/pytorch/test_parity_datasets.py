@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .sides import Numbers, epoch, epochs, same, samples, torch
+from .sides import Numbers, compared, epoch, epochs, same, samples, torch
 
 data = torch.utils.data
 
@@ -58,61 +58,24 @@ DATASETS = {
 
 
 @pytest.mark.parametrize("kind", DATASETS)
-def test_datasets(kind):
-    same(lambda L: epochs(L(DATASETS[kind](), 3, shuffle=True)))
+@pytest.mark.parametrize("size", [3, None])
+@compared
+def test_datasets(L, size, kind):
+    return epochs(L(DATASETS[kind](), size, shuffle=True))
 
 
 @pytest.mark.parametrize(
     "kind", ["tensor", "tensors", "tensors-split", "subset-bulk", "concat", "stack", "split", "bulk"]
 )
-def test_datasets_with_workers(kind):
-    same(lambda L: epochs(L(DATASETS[kind](), 3, shuffle=True, num_workers=2)))
+@compared
+def test_datasets_with_workers(L, kind):
+    return epochs(L(DATASETS[kind](), 3, shuffle=True, num_workers=2))
 
 
 @pytest.mark.parametrize("key", [0, slice(2, 5), torch.tensor(3), [1, 2], True], ids=str)
-def test_tensors_and_the_keys_of_any_sampler(key, workers):
-    same(lambda L: epochs(L(tensors(), batch_sampler=[[key, key], [1, 2]], num_workers=workers)))
-
-
-def test_tensors_that_need_a_gradient():
-    made = data.TensorDataset(torch.arange(6.0, requires_grad=True), torch.arange(6))
-    same(lambda L: epochs(L(made, 2)))
-
-
-def test_tensors_with_a_collate_fn(workers):
-    same(lambda L: epoch(L(tensors(), 3, collate_fn=keep, num_workers=workers)))
-
-
-def test_tensors_without_batches(workers):
-    same(lambda L: epoch(L(tensors(), None, num_workers=workers)))
-
-
-def test_bulk_reads_that_return_a_finished_batch(workers):
-    same(lambda L: epochs(L(Bulk(finished=True), 3, collate_fn=keep, shuffle=True, num_workers=workers)))
-
-
-def keep(batch):
-    return batch
-
-
-def test_bulk_reads_with_a_collate_fn(workers):
-    same(lambda L: epoch(L(Bulk(), 3, collate_fn=lambda batch: [n for _, n in batch], num_workers=workers)))
-
-
-def test_bulk_reads_are_not_used_without_batches(workers):
-    same(lambda L: epoch(L(Bulk(), None, num_workers=workers)))
-
-
-def test_a_dataset_whose_getitems_is_none():
-    class Without(Numbers):
-        __getitems__ = None
-
-    same(lambda L: epoch(L(Without(), 3)))
-
-
-@pytest.mark.parametrize("kind", ["list", "tensor", "tensors", "numpy", "concat"])
-def test_no_batches(workers, kind):
-    same(lambda L: epochs(L(DATASETS[kind](), None, shuffle=True, num_workers=workers)))
+@compared
+def test_tensors_and_the_keys_of_any_sampler(L, key, workers):
+    return epochs(L(tensors(), batch_sampler=[[key, key], [1, 2]], num_workers=workers))
 
 
 class Slices(data.Dataset):
@@ -122,58 +85,76 @@ class Slices(data.Dataset):
         return np.asarray(key) * 2, {"key": key}
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        [[1, 2], [3]],
-        [(1, 2), (3,)],
-        [slice(1, 2)],
-        data.BatchSampler(data.SequentialSampler(range(7)), 3, False),
-        data.BatchSampler(data.RandomSampler(range(7)), 3, True),
-    ],
-    ids=["lists", "tuples", "slices", "sequential", "random"],
-)
-def test_samplers_of_lists_without_batches(workers, sampler):
-    def pipeline(L):
-        dataset = torch.arange(20).reshape(10, 2) if not isinstance(sampler, list) else Slices()
-        if isinstance(sampler, list) and isinstance(sampler[0], slice):
-            dataset = torch.arange(20)
-        return epochs(L(dataset, None, sampler=sampler, num_workers=workers))
-
-    same(pipeline)
+class Without(Numbers):
+    __getitems__ = None
 
 
-def test_no_batches_with_a_collate_fn(workers):
-    same(lambda L: epoch(L(Numbers(), None, collate_fn=lambda sample: sample[1], num_workers=workers)))
-    same(lambda L: epoch(L(Numbers(), None, collate_fn=keep, num_workers=workers)))
+def keep(batch):
+    return batch
 
 
-def test_workers_see_the_dataset_as_it_is_at_each_epoch(workers):
-    def pipeline(L):
-        dataset = [1, 2, 3, 4]
-        loader, seen = L(dataset, 2, num_workers=workers), []
-        for _ in range(3):
-            seen.append(samples(loader))
-            dataset[0] += 10
-            dataset.append(5)
-        return seen, len(loader)
-
-    same(pipeline)
+def labels(batch):
+    return [label for _, label in batch]
 
 
-def test_persistent_workers_see_the_dataset_as_it_was_at_the_first_epoch():
-    def pipeline(L):
-        dataset = [1, 2, 3, 4]
-        loader, seen = L(dataset, 2, num_workers=2, persistent_workers=True), []
-        for _ in range(3):
-            seen.append(samples(loader))
-            dataset[0] += 10
-        return seen
+ROWS, SEVEN = torch.arange(20).reshape(10, 2), range(7)
+CALLS = {
+    "tensors that need a gradient": lambda: (
+        data.TensorDataset(torch.arange(6.0, requires_grad=True), torch.arange(6)),
+        {"batch_size": 2},
+    ),
+    "tensors and collate_fn": lambda: (tensors(), {"batch_size": 3, "collate_fn": keep}),
+    "tensors, one by one": lambda: (tensors(), {"batch_size": None}),
+    "finished batch": lambda: (Bulk(finished=True), {"batch_size": 3, "collate_fn": keep, "shuffle": True}),
+    "bulk and collate_fn": lambda: (Bulk(), {"batch_size": 3, "collate_fn": labels}),
+    "bulk, one by one": lambda: (Bulk(), {"batch_size": None}),
+    "no bulk": lambda: (Without(), {"batch_size": 3}),
+    "one by one and collate_fn": lambda: (Numbers(), {"batch_size": None, "collate_fn": keep}),
+    "lists as keys": lambda: (Slices(), {"batch_size": None, "sampler": [[1, 2], [3]]}),
+    "tuples as keys": lambda: (Slices(), {"batch_size": None, "sampler": [(1, 2), (3,)]}),
+    "slices as keys": lambda: (torch.arange(20), {"batch_size": None, "sampler": [slice(1, 2)]}),
+    "batches as keys": lambda: (
+        ROWS,
+        {"batch_size": None, "sampler": data.BatchSampler(data.SequentialSampler(SEVEN), 3, False)},
+    ),
+    "random batches as keys": lambda: (
+        ROWS,
+        {"batch_size": None, "sampler": data.BatchSampler(data.RandomSampler(SEVEN), 3, True)},
+    ),
+}
 
-    assert same(pipeline)[1][0] == same(pipeline)[1][2]
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_bulk_reads_and_loaders_without_batches(kind, workers):
+    if kind == "tensors that need a gradient" and workers:
+        pytest.skip("torch cannot send them")
+    dataset, arguments = CALLS[kind]()
+    same(lambda L: epochs(L(dataset, num_workers=workers, **arguments)))
 
 
-def test_without_workers_the_dataset_itself_is_read():
+@compared
+def test_workers_see_the_dataset_as_it_is_at_each_epoch(L, workers):
+    dataset = [1, 2, 3, 4]
+    loader, seen = L(dataset, 2, num_workers=workers), []
+    for _ in range(3):
+        seen.append(samples(loader))
+        dataset[0] += 10
+        dataset.append(5)
+    return seen, len(loader)
+
+
+@compared
+def test_persistent_workers_see_the_dataset_as_it_was_at_the_first_epoch(L):
+    dataset = [1, 2, 3, 4]
+    loader = L(dataset, 2, num_workers=2, persistent_workers=True)
+    first = samples(loader)
+    dataset[0] += 10
+    assert samples(loader) == first
+    return first
+
+
+@compared
+def test_without_workers_the_dataset_itself_is_read(L):
     class Counting(Numbers):
         reads = 0
 
@@ -181,18 +162,13 @@ def test_without_workers_the_dataset_itself_is_read():
             self.reads += 1
             return super().__getitem__(index)
 
-    def pipeline(L):
-        dataset = Counting()
-        epochs(L(dataset, 4))
-        return dataset.reads
-
-    assert same(pipeline) == 22
+    dataset = Counting()
+    epochs(L(dataset, 4))
+    assert dataset.reads == 22
 
 
-def test_several_loaders_of_one_dataset(workers):
-    def pipeline(L):
-        train, test = data.random_split(Numbers(20), [15, 5], torch.Generator().manual_seed(4))
-        loaders = L(train, 4, shuffle=True, num_workers=workers), L(test, 2, num_workers=workers)
-        return [[epoch(loader) for loader in loaders] for _ in range(2)]
-
-    same(pipeline)
+@compared
+def test_several_loaders_of_one_dataset(L, workers):
+    train, test = data.random_split(Numbers(20), [15, 5], torch.Generator().manual_seed(4))
+    loaders = L(train, 4, shuffle=True, num_workers=workers), L(test, 2, num_workers=workers)
+    return [[epoch(loader) for loader in loaders] for _ in range(2)]

@@ -2,11 +2,12 @@
 
 import io
 import tarfile
+from importlib import import_module
 
 import numpy as np
 import pytest
 
-from .sides import epoch, epochs, same, torch
+from .sides import compared, epoch, epochs, torch
 
 data = torch.utils.data
 
@@ -42,43 +43,23 @@ def numbers(loader):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
-def test_webdataset_reads_each_sample_once(shards, num_workers):
-    """600 of 600 samples in each epoch, also with torch."""
-
-    def pipeline(L):
-        loader = L(webdataset(shards), 16, num_workers=num_workers)
-        return [sorted(numbers(loader)) for _ in range(2)]
-
-    returned = same(pipeline, state=False, warns=None)
-    assert returned[1][0][1] == list(range(600))
+@compared(state=False, warns=None)
+def test_webdataset_reads_each_sample_once_and_shuffles(L, shards, num_workers):
+    loader = L(webdataset(shards), 16, num_workers=num_workers)
+    for _ in range(2):
+        read = numbers(loader)
+        assert sorted(read) == list(range(600)) != read
 
 
-def test_webdataset_shuffles(shards):
-    def pipeline(L):
-        read = numbers(L(webdataset(shards), 16, num_workers=2))
-        return read == sorted(read)
-
-    assert same(pipeline, state=False, warns=None) is False
-
-
-def test_webdataset_in_its_own_order(shards):
-    def pipeline(L):
-        wds = pytest.importorskip("webdataset")
-        return epoch(L(wds.WebDataset(shards, shardshuffle=False).decode(), None, num_workers=2))
-
-    same(pipeline, state=False, warns=None)
+@pytest.mark.parametrize("batched", [False, True])
+@compared(state=False, warns=None)
+def test_webdataset_in_its_own_order(L, shards, batched):
+    wds = pytest.importorskip("webdataset")
+    dataset = wds.WebDataset(shards, shardshuffle=False).decode()
+    return epoch(L(dataset.to_tuple("cls").batched(10) if batched else dataset, None, num_workers=2))
 
 
-def test_webdataset_that_batches_itself(shards):
-    def pipeline(L):
-        wds = pytest.importorskip("webdataset")
-        batched = wds.WebDataset(shards, shardshuffle=False).decode().to_tuple("cls").batched(10)
-        return epoch(L(batched, None, num_workers=2))
-
-    same(pipeline, state=False, warns=None)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def table():
     datasets = pytest.importorskip("datasets")
     columns = {
@@ -89,70 +70,55 @@ def table():
     return datasets.Dataset.from_dict(columns)
 
 
-def test_hugging_face_with_format_torch(table, workers):
-    same(lambda L: epochs(L(table.with_format("torch"), 4, shuffle=True, num_workers=workers)), warns=None)
+def double(batch):
+    return {"x": [torch.tensor(x) * 2 for x in batch["x"]], "label": batch["label"]}
 
 
-def test_hugging_face_without_a_format(table, workers):
-    same(lambda L: epoch(L(table, 4, num_workers=workers)), warns=None)
+def pad(samples):
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(sample["x"]) for sample in samples], batch_first=True)
 
 
-def test_hugging_face_with_a_transform(table, workers):
-    def double(batch):
-        return {"x": [torch.tensor(x) * 2 for x in batch["x"]], "label": batch["label"]}
-
-    same(lambda L: epoch(L(table.with_transform(double), 4, num_workers=workers)), warns=None)
+def by_node(table):
+    return import_module("datasets.distributed").split_dataset_by_node(table, rank=1, world_size=2)
 
 
-def test_hugging_face_with_batches_by_a_sampler(table, workers):
-    """The documented fast way: a batch by one read."""
-
-    def pipeline(L):
-        sampler = data.BatchSampler(data.RandomSampler(table), 5, False)
-        return epochs(L(table.with_format("torch"), batch_size=None, sampler=sampler, num_workers=workers))
-
-    same(pipeline, warns=None)
-
-
-def test_hugging_face_with_a_collate_fn(table, workers):
-    def pad(samples):
-        return torch.nn.utils.rnn.pad_sequence([torch.tensor(sample["x"]) for sample in samples], batch_first=True)
-
-    same(lambda L: epoch(L(table, 6, collate_fn=pad, num_workers=workers)), warns=None)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2, 3])
-def test_hugging_face_streams_are_split_by_worker(table, num_workers):
-    def pipeline(L):
-        stream = table.to_iterable_dataset(num_shards=4).with_format("torch")
-        return epoch(L(stream, 4, num_workers=num_workers))
-
-    same(pipeline, warns=None)
+HUGGING_FACE = {
+    "format torch": lambda L, table, n: L(table.with_format("torch"), 4, shuffle=True, num_workers=n),
+    "no format": lambda L, table, n: L(table, 4, num_workers=n),
+    "transform": lambda L, table, n: L(table.with_transform(double), 4, num_workers=n),
+    # The documented fast way: a batch by one read.
+    "batches by a sampler": lambda L, table, n: L(
+        table.with_format("torch"),
+        batch_size=None,
+        sampler=data.BatchSampler(data.RandomSampler(table), 5, False),
+        num_workers=n,
+    ),
+    "collate_fn": lambda L, table, n: L(table, 6, collate_fn=pad, num_workers=n),
+    "stream": lambda L, table, n: L(
+        table.to_iterable_dataset(num_shards=4).with_format("torch"), 4, num_workers=n + (n > 0)
+    ),
+    "by node": lambda L, table, n: L(by_node(table.with_format("torch")), 4, num_workers=n),
+}
 
 
-def test_hugging_face_streams_that_are_shuffled(table):
-    def pipeline(L):
-        stream = table.to_iterable_dataset(num_shards=4).shuffle(seed=3, buffer_size=5).with_format("torch")
-        loader, seen = L(stream, 4, num_workers=2), []
-        for number in range(2):
-            stream.set_epoch(number)
-            seen.append(epoch(loader))
-        return seen
-
-    same(pipeline, warns=None)
+@pytest.mark.parametrize("kind", HUGGING_FACE)
+@compared(warns=None)
+def test_hugging_face(L, table, kind, workers):
+    return epochs(HUGGING_FACE[kind](L, table, workers))
 
 
-def test_hugging_face_split_by_node(table):
-    from importlib import import_module
+@compared(warns=None)
+def test_hugging_face_streams_that_are_shuffled(L, table):
+    stream = table.to_iterable_dataset(num_shards=4).shuffle(seed=3, buffer_size=5).with_format("torch")
+    loader, seen = L(stream, 4, num_workers=2), []
+    for number in range(2):
+        stream.set_epoch(number)
+        seen.append(epoch(loader))
+    return seen
 
-    def pipeline(L):
-        split = import_module("datasets.distributed").split_dataset_by_node
-        return epoch(L(split(table.with_format("torch"), rank=1, world_size=2), 4, num_workers=1))
 
-    same(pipeline, warns=None)
-
-
-def test_numpy_files_in_memory_maps(tmp_path, workers):
+@compared
+def test_numpy_files_in_memory_maps(L, tmp_path, workers):
     np.save(tmp_path / "x.npy", np.arange(60, dtype=np.float32).reshape(20, 3))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r+")
-    same(lambda L: epoch(L(mapped, 6, shuffle=True, num_workers=workers)))
+    return epoch(L(mapped, 6, shuffle=True, num_workers=workers))

@@ -13,7 +13,22 @@ from interrupting import Alarm, SignalAt, raise_alarm
 import gluonloader
 from gluonloader.options import OnError
 
-from .sides import OURS, THEIRS, Numbers, epoch, epochs, same, torch
+from .sides import (
+    OURS,
+    THEIRS,
+    Numbers,
+    compared,
+    continued,
+    epoch,
+    epochs,
+    facts,
+    left_after,
+    lists,
+    same,
+    seed_all,
+    shown,
+    torch,
+)  # fmt: skip
 
 data = torch.utils.data
 torchs = torch.utils.data.dataloader
@@ -52,23 +67,19 @@ def infinite(L):
     return Infinite
 
 
-def test_a_loader_without_end(workers):
-    def pipeline(L):
-        loader = infinite(L)(Numbers(), 4, shuffle=True, num_workers=workers)
-        return epochs(loader, 3), len(loader)
-
-    same(pipeline, state=False)
+@compared(state=False)
+def test_a_loader_without_end(L, workers):
+    loader = infinite(L)(Numbers(), 4, shuffle=True, num_workers=workers)
+    return epochs(loader, 3), len(loader)
 
 
-def test_an_iter_that_calls_get_iterator(workers):
-    def pipeline(L):
-        class Direct(L):
-            def __iter__(self):
-                return self._get_iterator()
+@compared
+def test_an_iter_that_calls_get_iterator(L, workers):
+    class Direct(L):
+        def __iter__(self):
+            return self._get_iterator()
 
-        return epochs(Direct(Numbers(), 4, shuffle=True, num_workers=workers))
-
-    same(pipeline)
+    return epochs(Direct(Numbers(), 4, shuffle=True, num_workers=workers))
 
 
 class Doubling:
@@ -88,7 +99,9 @@ class Doubling:
         self.inner._reset(loader, first_iter)
 
 
-def doubling(L):
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
+@compared
+def test_get_iterator_is_overridden(L, num_workers, persistent):
     class Doubled(L):
         calls = 0
 
@@ -96,23 +109,8 @@ def doubling(L):
             self.calls += 1
             return Doubling(super()._get_iterator())
 
-    return Doubled
-
-
-def test_get_iterator_is_overridden(workers):
-    def pipeline(L):
-        loader = doubling(L)(Numbers(), 4, shuffle=True, num_workers=workers)
-        return epochs(loader), loader.calls
-
-    assert same(pipeline)[1][1] == 2
-
-
-def test_get_iterator_is_overridden_and_workers_stay():
-    def pipeline(L):
-        loader = doubling(L)(Numbers(), 4, shuffle=True, num_workers=2, persistent_workers=True)
-        return epochs(loader, 3), loader.calls, loader._iterator.resets
-
-    assert same(pipeline)[1][1:] == [1, 2]
+    loader = Doubled(Numbers(), 4, shuffle=True, num_workers=num_workers, persistent_workers=persistent)
+    return epochs(loader, 3), loader.calls, loader._iterator.resets if persistent else None
 
 
 def of_torch(L):
@@ -127,11 +125,9 @@ def of_torch(L):
 
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_get_iterator_returns_torchs_iterators(num_workers, persistent):
-    def pipeline(L):
-        return epochs(of_torch(L)(Numbers(), 4, True, num_workers=num_workers, persistent_workers=persistent))
-
-    same(pipeline)
+@compared
+def test_get_iterator_returns_torchs_iterators(L, num_workers, persistent):
+    return epochs(of_torch(L)(Numbers(), 4, True, num_workers=num_workers, persistent_workers=persistent))
 
 
 def test_the_position_of_an_iterator_of_another_library_is_unknown():
@@ -144,17 +140,13 @@ def test_the_position_of_an_iterator_of_another_library_is_unknown():
     assert loader.state_dict() == state
 
 
-def test_the_class_and_the_attributes_of_an_iterator(workers):
-    def pipeline(L):
-        loader = L(Numbers(), 4, num_workers=workers)
-        iterator, counts = iter(loader), []
-        for _ in iterator:
-            counts.append(iterator._num_yielded)
-        kinds = (torchs._SingleProcessDataLoaderIter, torchs._MultiProcessingDataLoaderIter)
-        base = isinstance(iterator, torchs._BaseDataLoaderIter)
-        return counts, base, [isinstance(iterator, kind) for kind in kinds], loader._iterator, iterator._num_workers
-
-    assert same(pipeline)[1][0][1] == [1, 2, 3]
+@compared
+def test_the_class_and_the_attributes_of_an_iterator(L, workers):
+    loader = L(Numbers(), 4, num_workers=workers)
+    iterator = iter(loader)
+    counts = [iterator._num_yielded for _ in iterator]
+    kinds = (torchs._SingleProcessDataLoaderIter, torchs._MultiProcessingDataLoaderIter, torchs._BaseDataLoaderIter)
+    return counts, [isinstance(iterator, kind) for kind in kinds], loader._iterator, iterator._num_workers
 
 
 def test_workers_of_an_iterator_are_processes_that_can_be_ended():
@@ -175,26 +167,23 @@ def test_workers_of_an_iterator_are_processes_that_can_be_ended():
         assert pipeline(THEIRS) == ([True, True], False)
 
 
-def test_persistent_workers_are_ended_through_the_loader():
+@compared
+def test_persistent_workers_are_ended_through_the_loader(L):
     """As in mmengine and Lightning, which shut down what is in `loader._iterator`."""
 
-    def pipeline(L):
-        class Loader(L):
-            def shut_down(self):
-                self._iterator._shutdown_workers()
-                self._iterator = None
+    class Loader(L):
+        def shut_down(self):
+            self._iterator._shutdown_workers()
+            self._iterator = None
 
-        loader = Loader(Numbers(), 4, num_workers=1, persistent_workers=True)
-        before = loader._iterator
-        first = epoch(loader)
-        assert isinstance(loader._iterator, torchs._MultiProcessingDataLoaderIter)
-        (worker,) = loader._iterator._workers
-        loader.shut_down()
-        worker.join(10)
-        ended = not worker.is_alive()
-        return before, first, ended, epoch(loader)
-
-    assert same(pipeline)[1][2] is True
+    loader = Loader(Numbers(), 4, num_workers=1, persistent_workers=True)
+    before, first = loader._iterator, epoch(loader)
+    assert isinstance(loader._iterator, torchs._MultiProcessingDataLoaderIter)
+    (worker,) = loader._iterator._workers
+    loader.shut_down()
+    worker.join(10)
+    assert not worker.is_alive()
+    return before, first, epoch(loader)
 
 
 def test_an_iterator_that_was_left_does_not_stay_in_the_loader():
@@ -202,7 +191,7 @@ def test_an_iterator_that_was_left_does_not_stay_in_the_loader():
     for _ in loader:
         break
     left = loader._iterator
-    assert [batch.tolist() for batch in loader] == [[i, i + 1] for i in range(0, 40, 2)]
+    assert lists(loader) == [[i, i + 1] for i in range(0, 40, 2)]
     assert loader._iterator is not left
     assert next(left).tolist() == [2, 3]  # iterators are independent
 
@@ -218,8 +207,8 @@ class Saveable:
 
 
 @pytest.fixture
-def skipping(monkeypatch):
-    """The constructor of torch's iterators skips batches, as SpeechBrain changes it."""
+def saveable(monkeypatch):
+    """Makes loaders whose first epoch lacks 2 batches: SpeechBrain changes the constructor of torch's iterators."""
     original = torchs._BaseDataLoaderIter.__init__
 
     def changed(self, loader, *args, **kwargs):
@@ -230,37 +219,31 @@ def skipping(monkeypatch):
         if hasattr(loader, "skip"):
             loader.skip = 0
 
+    def make(L, **options):
+        loader = type("SaveableLoader", (Saveable, L), {})(Numbers(), 2, **options)
+        loader.skip = 2
+        return loader
+
     monkeypatch.setattr(torchs._BaseDataLoaderIter, "__init__", changed)
+    return make
 
 
-def skipped(L, num_workers):
-    loader = type("SaveableLoader", (Saveable, L), {})(Numbers(), 2, shuffle=True, num_workers=num_workers)
-    loader.skip = 2
-    rest = epoch(loader)
-    return rest, loader.iterator._num_yielded, loader.skip, epoch(loader)
+def skipped(loader):
+    return epoch(loader), loader.iterator._num_yielded, loader.skip, epoch(loader)
 
 
-def test_another_library_skips_batches(skipping):
-    rest, count = same(lambda L: skipped(L, 0))[1][:2]
-    assert (len(rest[1]), count) == (4, 6)
-
-
-def test_another_library_skips_batches_with_workers(skipping):
-    """With torch, SpeechBrain also has to change `_reset`, which would draw the order again."""
-    batches = []
-    for num_workers in (0, 2):
-        torch.manual_seed(1)
-        rest, count, left, whole = skipped(OURS, num_workers)
-        batches.append([[labels.tolist() for _, labels in part] for part in (rest, whole)])
-        assert (count, left) == (6, 0)
-    assert batches[0] == batches[1]
+def test_another_library_skips_batches(saveable):
+    """With torch and workers, SpeechBrain also has to change `_reset`, which would draw the order again."""
+    expected = same(lambda L: skipped(saveable(L, shuffle=True)))
+    assert (len(expected[1][0][1]), expected[1][1]) == (4, 6)
+    seed_all()
+    assert facts(skipped(saveable(OURS, shuffle=True, num_workers=2))) == expected
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_after_batches_that_another_library_has_skipped_loses_nothing(skipping):
-    loader = type("SaveableLoader", (Saveable, OURS), {})(Numbers(), 2)
-    loader.skip = 2
-    expected = [labels.tolist() for _, labels in loader]
+def test_an_interrupt_after_batches_that_another_library_has_skipped_loses_nothing(saveable):
+    loader = saveable(OURS)
+    expected = lists(loader)
     before = signal.signal(signal.SIGALRM, raise_alarm)
     try:
         for point in range(0, 200, 3):
@@ -269,18 +252,15 @@ def test_an_interrupt_after_batches_that_another_library_has_skipped_loses_nothi
             with SignalAt(point, signal.SIGALRM) as signalled:
                 while len(found) < len(expected):
                     with contextlib.suppress(Alarm):
-                        found.append(next(iterator)[1].tolist())
+                        found.append(shown(next(iterator)))
             assert found == expected, signalled.where
     finally:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_state_of_a_pass_that_another_library_has_shortened_is_refused(skipping):
-    loader = type("SaveableLoader", (Saveable, OURS), {})(Numbers(), 2)
-    loader.skip = 2
-    next(iter(loader))
+def test_a_state_of_a_pass_that_another_library_has_shortened_is_refused(saveable):
     with pytest.raises(RuntimeError, match="another library has skipped the first 2 batches"):
-        loader.state_dict()
+        left_after(saveable(OURS), 1)
 
 
 class Names:
@@ -307,7 +287,7 @@ def test_a_subclass_uses_any_names(workers):
 
     options = {"executor": "auto", "memory_limit": "64MB", "on_error": OnError("skip", 1)}
     loader = Loader(range(4), 2, num_workers=workers, snapshot_every_n_steps=5, **options)
-    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+    assert lists(loader) == [[0, 1], [2, 3]]
     assert {loader.executor(), loader.stats(), loader._passes, loader.memory_limit} == {"mine"}
     assert loader.snapshot_every_n_steps == "mine"
     assert len(epoch(pickle.loads(pickle.dumps(OURS(range(4), 2, executor="auto"))))) == 2
@@ -346,47 +326,38 @@ class Drawing(data.Sampler):
         self.position, self.epoch, self.loaded = state["position"], state["epoch"], True
 
 
-class Pairs(data.Dataset):
-    def __getitem__(self, index):
-        return index
-
-    def __len__(self):
-        return 10
+class Keys(data.Dataset):
+    def __getitem__(self, key):
+        return key
 
 
 def drawing(L, sampler, num_workers=0):
-    return L(Pairs(), batch_size=None, sampler=sampler, num_workers=num_workers)
+    return L(Keys(), batch_size=None, sampler=sampler, num_workers=num_workers)
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8])
-def test_a_checkpoint_of_a_sampler_is_exact_without_workers(stop):
-    def pipeline(L):
-        sampler = Drawing()
-        loader = drawing(L, sampler)
-        for _ in range(2):
-            for number, _batch in enumerate(loader, 1):
-                if number == stop:
-                    state = sampler.state_dict()
-        again = Drawing()
-        again.load_state_dict(state)
-        return state, epochs(drawing(L, again))
-
-    rest = same(pipeline)[1][1][1][0]
-    assert len(rest[1]) == 8 - stop
+@compared
+def test_a_checkpoint_of_a_sampler_is_exact_without_workers(L, stop):
+    sampler = Drawing()
+    loader = drawing(L, sampler)
+    for _ in range(2):
+        for number, _batch in enumerate(loader, 1):
+            if number == stop:
+                state = sampler.state_dict()
+    again = Drawing()
+    again.load_state_dict(state)
+    rest = epochs(drawing(L, again))
+    assert len(rest[0]) == 8 - stop
+    return state, rest
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8])
 def test_a_loaded_state_of_a_sampler_that_is_its_own_iterator(stop, workers):
     """The state of the loader contains that of the sampler, also if workers have drawn ahead of it."""
-    loader = drawing(OURS, Drawing(), workers)
-    batches = iter(loader)
-    for _ in range(stop):
-        next(batches)
-    state, rest = loader.state_dict(), [list(batch) for batch in batches]
-    again = drawing(OURS, Drawing(), workers)
-    again.load_state_dict(state)
-    assert [list(batch) for batch in again] == rest
-    assert stop == 8 or [list(batch) for batch in again] == [list(batch) for batch in loader]
+    loader, again = (drawing(OURS, Drawing(), workers) for _ in range(2))
+    state, rest = left_after(loader, stop)
+    assert continued(again, state) == rest
+    assert stop == 8 or lists(again) == lists(loader)
 
 
 class OwnIterator(data.IterableDataset):
@@ -411,8 +382,9 @@ class OwnIterator(data.IterableDataset):
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 @pytest.mark.parametrize("batch_size", [None, 3])
-def test_a_dataset_that_starts_again_and_returns_itself(num_workers, batch_size):
-    same(lambda L: epochs(L(OwnIterator(), batch_size, num_workers=num_workers)))
+@compared
+def test_a_dataset_that_starts_again_and_returns_itself(L, num_workers, batch_size):
+    return epochs(L(OwnIterator(), batch_size, num_workers=num_workers))
 
 
 class Stateful(OwnIterator):
@@ -428,14 +400,8 @@ class Stateful(OwnIterator):
 @pytest.mark.parametrize("stop", [0, 1, 2, 3])
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_a_state_of_a_dataset_that_is_its_own_iterator(stop, batch_size, workers):
-    loader = OURS(Stateful(), batch_size, num_workers=workers)
-    batches = iter(loader)
-    for _ in range(stop):
-        next(batches)
-    state, rest = loader.state_dict(), [batch.tolist() if batch_size else batch for batch in batches]
-    again = OURS(Stateful(), batch_size, num_workers=workers)
-    again.load_state_dict(state)
-    assert [batch.tolist() if batch_size else batch for batch in again] == rest
+    state, rest = left_after(OURS(Stateful(), batch_size, num_workers=workers), stop)
+    assert continued(OURS(Stateful(), batch_size, num_workers=workers), state) == rest
 
 
 class ArgumentsNeeded(Numbers):
@@ -449,10 +415,5 @@ class ArgumentsNeeded(Numbers):
 
 @pytest.mark.parametrize("L", [OURS, gluonloader.DataLoader])
 def test_methods_that_need_arguments_are_not_called(L, workers):
-    loader = L(ArgumentsNeeded(), 4, num_workers=workers)
-    batches = iter(loader)
-    next(batches)
-    state, rest = loader.state_dict(), [batch[1].tolist() for batch in batches]
-    again = L(ArgumentsNeeded(), 4, num_workers=workers)
-    again.load_state_dict(state)
-    assert [batch[1].tolist() for batch in again] == rest
+    state, rest = left_after(L(ArgumentsNeeded(), 4, num_workers=workers), 1)
+    assert continued(L(ArgumentsNeeded(), 4, num_workers=workers), state) == rest

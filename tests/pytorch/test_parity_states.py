@@ -1,12 +1,13 @@
 """States: what remains of an epoch is the same as with torchdata's `StatefulDataLoader`, and more."""
 
+import itertools
 import json
 import logging
 
 import pytest
 
 from .differences import differs
-from .sides import OURS, Numbers, same, samples, torch
+from .sides import OURS, Numbers, compared, continued, left_after, lists, samples, torch
 
 data = torch.utils.data
 stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
@@ -79,199 +80,173 @@ class CountingSampler(data.Sampler):
         self.position = state["position"]
 
 
-def numbers(loader):
-    return [batch.tolist() for batch in loader]
+def seeded():
+    return torch.Generator().manual_seed(3)
 
 
+# The arguments of a loader.
 PIPELINES = {
-    "sequential": lambda L, workers: L(range(11), 2, num_workers=workers),
-    "drop_last": lambda L, workers: L(range(11), 2, num_workers=workers, drop_last=True),
-    "shuffle": lambda L, workers: L(
-        range(11), 2, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(3)
-    ),
-    "weighted": lambda L, workers: L(
-        range(11),
-        2,
-        sampler=data.WeightedRandomSampler([1.0] * 11, 30, generator=torch.Generator().manual_seed(3)),
-        num_workers=workers,
-    ),
-    "distributed": lambda L, workers: L(
-        range(11), 2, sampler=data.DistributedSampler(range(11), 2, 1), num_workers=workers
-    ),
-    "batch_sampler": lambda L, workers: L(range(11), batch_sampler=[[5, 1], [2], [3, 4, 0], [10]], num_workers=workers),
-    "stateful sampler": lambda L, workers: L(range(11), 2, sampler=CountingSampler(), num_workers=workers),
-    "iterable": lambda L, workers: L(Split(), 2, num_workers=workers),
-    "stateful iterable": lambda L, workers: L(Positioned(), 2, num_workers=workers),
+    "sequential": lambda: {},
+    "drop_last": lambda: {"drop_last": True},
+    "shuffle": lambda: {"shuffle": True, "generator": seeded()},
+    "weighted": lambda: {"sampler": data.WeightedRandomSampler([1.0] * 11, 30, generator=seeded())},
+    "distributed": lambda: {"sampler": data.DistributedSampler(range(11), 2, 1)},
+    "batch_sampler": lambda: {"batch_sampler": [[5, 1], [2], [3, 4, 0], [10]], "batch_size": 1},
+    "stateful sampler": lambda: {"sampler": CountingSampler()},
+    "iterable": lambda: {"dataset": Split()},
+    "stateful iterable": lambda: {"dataset": Positioned()},
 }
 
 
-def resumed(L, make, workers, stop):
+def made(L, kind, workers=0, **options):
+    return L(**{"dataset": range(11), "batch_size": 2, "num_workers": workers, **PIPELINES[kind](), **options})
+
+
+def remains(make, stop):
     """What a loader loads in the epoch that a state continues, and in the next one; as numbers of its first epoch.
 
     Args:
         stop: after how many batches the state is saved, inside the loop; -1: after the loop; 0: before it.
     """
-    first, loader, state = numbers(make(L, workers)), make(L, workers), None
-    if stop == 0:
-        state = loader.state_dict()
-    elif stop < 0:
-        numbers(loader)
-        state = loader.state_dict()
-    else:
-        for number, _ in enumerate(loader, 1):
-            if number == min(stop, len(first)):
-                state = loader.state_dict()
-    again = make(L, workers)
-    again.load_state_dict(state)
-    rest = numbers(again)
+    first, loader, again = lists(make()), make(), make()
+    if stop < 0:
+        lists(loader)
+    state, _ = left_after(loader, min(stop, len(first))) if stop > 0 else (loader.state_dict(), None)
+    rest = continued(again, state)
     if stop >= 0:
         assert rest == first[stop:]
-    return len(rest), sorted(map(len, rest)), len(numbers(again))
+    return len(rest), sorted(map(len, rest)), len(lists(again))
 
 
-@pytest.mark.parametrize("stop", [0, 1, 3, 100, -1], ids=["before", "1", "3", "last", "after"])
-@pytest.mark.parametrize("kind", PIPELINES)
-def test_what_remains_after_a_state(kind, stop):
-    """Without workers. torchdata's class takes the role of torch's."""
-    if (kind, stop) == ("stateful sampler", 100):
-        pytest.skip("the next test compares it")
-    remains = [resumed(L, PIPELINES[kind], 0, stop) for L in (stateful, OURS)]
-    assert remains[0] == remains[1]
+RESTARTING = [("stateful sampler", 0, 100), ("stateful iterable", 2, 100)]  # see `states-at-the-end`
+CASES = [
+    *itertools.product(PIPELINES, [0], [0, 1, 3, 100, -1]),
+    *itertools.product(["shuffle", "iterable", "stateful iterable"], [2], [3, 100, -1]),
+]
 
 
-@pytest.mark.parametrize("stop", [3, 100, -1], ids=["3", "last", "after"])
-@pytest.mark.parametrize("kind", ["shuffle", "iterable", "stateful iterable"])
-def test_what_remains_after_a_state_with_workers(kind, stop):
-    if (kind, stop) == ("stateful iterable", 100):
-        pytest.skip("the next test compares it")
-    remains = [resumed(L, PIPELINES[kind], 2, stop) for L in (stateful, OURS)]
-    assert remains[0] == remains[1]
+@pytest.mark.parametrize(("kind", "workers", "stop"), [case for case in CASES if case not in RESTARTING])
+def test_what_remains_after_a_state(kind, workers, stop):
+    """torchdata's class takes the role of torch's."""
+    theirs, ours = (remains(lambda L=L: made(L, kind, workers), stop) for L in (stateful, OURS))
+    assert theirs == ours
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "iterable"])
+@pytest.mark.parametrize("stop", [3, -1])
+def test_states_of_persistent_workers(kind, stop):
+    theirs, ours = (remains(lambda L=L: made(L, kind, 2, persistent_workers=True), stop) for L in (stateful, OURS))
+    assert theirs == ours
 
 
 @differs("states-at-the-end")
-@pytest.mark.parametrize(("kind", "workers"), [("stateful sampler", 0), ("stateful iterable", 2)])
-def test_nothing_remains_after_the_last_batch_if_the_users_class_starts_again_by_itself(loader_class, kind, workers):
-    assert resumed(loader_class, PIPELINES[kind], workers, 100)[0] == 0
+@pytest.mark.parametrize(("kind", "workers", "stop"), RESTARTING)
+def test_nothing_remains_after_the_last_batch_if_the_users_class_starts_again_by_itself(
+    loader_class, kind, workers, stop
+):
+    assert remains(lambda: made(loader_class, kind, workers), stop)[0] == 0
 
 
 def test_a_state_that_is_loaded_is_the_state_until_the_next_epoch():
     def pipeline(L):
-        loader = PIPELINES["sequential"](L, 0)
-        batches = iter(loader)
-        next(batches)
-        state = loader.state_dict()
-        loader.load_state_dict(state)
-        return numbers(loader), numbers(loader)
+        loader = made(L, "sequential")
+        state, _ = left_after(loader, 1)
+        return continued(loader, state), lists(loader)
 
     assert pipeline(stateful) == pipeline(OURS)
-
-
-def test_the_epochs_after_a_resumed_one_have_other_orders():
-    for L in (stateful, OURS):
-        loader = PIPELINES["shuffle"](L, 0)
-        first = numbers(loader)
-        for _ in loader:
-            state = loader.state_dict()
-            break
-        wanted = [numbers(loader) for _ in range(1)]
-        again = PIPELINES["shuffle"](L, 0)
-        again.load_state_dict(state)
-        assert sorted(sum(numbers(again), [])) != sorted(sum(first, []))
-        assert sorted(sum(numbers(again), [])) == sorted(sum(wanted[0], []))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_the_second_epoch(workers):
     for L in (stateful, OURS):
-        wanted = [numbers(loader) for loader in [PIPELINES["shuffle"](L, workers)] for _ in range(3)]
-        loader = PIPELINES["shuffle"](L, workers)
-        assert numbers(loader) == wanted[0]
-        batches = iter(loader)
-        assert [next(batches).tolist() for _ in range(2)] == wanted[1][:2]
-        state = loader.state_dict()
-        again = PIPELINES["shuffle"](L, workers)
-        again.load_state_dict(state)
-        assert numbers(again) == wanted[1][2:]
-        assert L is stateful or numbers(again) == wanted[2]
-
-
-@pytest.mark.parametrize("kind", ["shuffle", "iterable"])
-def test_states_of_persistent_workers(kind):
-    def make(L, workers):
-        loader = PIPELINES[kind](L, workers)
-        kept = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "generator")}
-        shuffle = {"shuffle": True} if kind == "shuffle" else {}
-        return L(loader.dataset, persistent_workers=True, **kept, **shuffle)
-
-    for stop in (3, -1):
-        remains = [resumed(L, make, 2, stop) for L in (stateful, OURS)]
-        assert remains[0] == remains[1]
+        wanted = [lists(loader) for loader in [made(L, "shuffle", workers)] for _ in range(3)]
+        assert len({str(order) for order in wanted}) == 3
+        loader = made(L, "shuffle", workers)
+        assert lists(loader) == wanted[0]
+        state, rest = left_after(loader, 2)
+        assert rest == wanted[1][2:]
+        again = made(L, "shuffle", workers)
+        assert continued(again, state) == rest
+        assert L is stateful or lists(again) == wanted[2]
 
 
 @differs("json-states", raises=TypeError)
 def test_a_state_is_json(loader_class):
-    loader = PIPELINES["shuffle"](loader_class, 0)
-    batches = iter(loader)
-    rest = [next(batches), numbers(batches)][1]
-    loader = PIPELINES["shuffle"](loader_class, 0)
-    next(iter(loader))
-    state = json.dumps(loader.state_dict())
-    again = PIPELINES["shuffle"](loader_class, 0)
-    again.load_state_dict(json.loads(state))
-    assert numbers(again) == rest
+    state, rest = left_after(made(loader_class, "shuffle"), 1)
+    assert continued(made(loader_class, "shuffle"), json.loads(json.dumps(state))) == rest
 
 
 @differs("states-and-workers", raises=AssertionError)
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 2)])
 def test_a_state_fits_any_number_of_workers(loader_class, before, after):
-    loader = PIPELINES["shuffle"](loader_class, before)
-    batches = iter(loader)
-    next(batches)
-    state, rest = loader.state_dict(), numbers(batches)
-    again = PIPELINES["shuffle"](loader_class, after)
-    again.load_state_dict(state)
-    assert numbers(again) == rest
+    state, rest = left_after(made(loader_class, "shuffle", before), 1)
+    assert continued(made(loader_class, "shuffle", after), state) == rest
 
 
 @differs("states-checked", raises=pytest.fail.Exception)
 @pytest.mark.parametrize("arguments", [{"batch_size": 3}, {"shuffle": True}, {"drop_last": True}], ids=str)
 def test_a_state_of_another_pipeline_is_refused(loader_class, arguments):
-    loader = loader_class(range(12), 2)
-    next(iter(loader))
-    other = loader_class(range(12), **{"batch_size": 2, **arguments})
+    state, _ = left_after(made(loader_class, "sequential"), 1)
     with pytest.raises(ValueError, match="state"):
-        other.load_state_dict(loader.state_dict())
+        made(loader_class, "sequential", **arguments).load_state_dict(state)
+
+
+class Noise(data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.rand(())
 
 
 @differs("states-repeat-random-numbers")
 def test_random_numbers_in_samples_are_the_same_after_a_resume(loader_class):
-    class Noise(data.Dataset):
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, index):
-            return torch.rand(())
-
     torch.manual_seed(1)
-    loader = loader_class(Noise(), 2)
-    batches = iter(loader)
-    next(batches)
-    state, rest = loader.state_dict(), numbers(batches)
+    state, rest = left_after(loader_class(Noise(), 2), 1)
     torch.manual_seed(2)
-    again = loader_class(Noise(), 2)
-    again.load_state_dict(state)
-    assert numbers(again) == rest
+    assert continued(loader_class(Noise(), 2), state) == rest
 
 
-def test_a_loader_that_saves_states_loads_what_torchs_loader_does(workers):
-    """Saving a state changes nothing."""
+class Drawing(data.Dataset):
+    """Its state contains torch's global generator, from which the order is drawn, too."""
 
-    def pipeline(L):
-        loader, seen = L(Numbers(), 2, shuffle=True, num_workers=workers), []
-        for batch in loader:
-            if L is OURS:
-                loader.state_dict()
-            seen.append(batch)
-        return seen, samples(L(range(5), shuffle=True))
+    def __len__(self):
+        return 11
 
-    same(pipeline)
+    def __getitem__(self, index):
+        return index
+
+    def state_dict(self):
+        return {"generator": torch.get_rng_state()}
+
+    def load_state_dict(self, state):
+        torch.set_rng_state(state["generator"])
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("batches", [0, 1, 5, 6])
+def test_a_state_of_a_dataset_with_torchs_generator(batches, workers, persistent):
+    """No sample is doubled or lost, and later epochs are the same."""
+
+    def make(seed):
+        torch.manual_seed(seed)
+        return OURS(Drawing(), 2, shuffle=True, num_workers=workers, persistent_workers=persistent)
+
+    loader = make(0)
+    iterator = iter(loader)
+    first = [next(iterator).tolist() for _ in range(batches)]
+    state = loader.state_dict()
+    rest, following = lists(iterator), lists(loader)
+    assert sorted(sum(first + rest, [])) == list(range(11))
+    other = make(1)
+    assert (continued(other, state), lists(other)) == (rest, following)
+
+
+@compared
+def test_saving_a_state_changes_nothing(L, workers):
+    loader, seen = L(Numbers(), 2, shuffle=True, num_workers=workers), []
+    for batch in loader:
+        if L is OURS:
+            loader.state_dict()
+        seen.append(batch)
+    return seen, samples(L(range(5), shuffle=True))

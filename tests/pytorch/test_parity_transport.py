@@ -1,4 +1,4 @@
-"""What a user's `collate_fn` returns arrives as it is, without workers and from workers."""
+"""What a user's `collate_fn` returns arrives from workers as it is; without workers, it is the same object."""
 
 import collections
 import dataclasses
@@ -8,8 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from .differences import differs
-from .sides import OURS, Numbers, epoch, same, samples, tensor_facts, torch
+from .sides import OURS, Numbers, compared, epoch, epochs, lists, same, tensor_facts, torch
 
 data = torch.utils.data
 
@@ -113,44 +112,15 @@ class Keys(data.Dataset):
         return key
 
 
-@pytest.mark.parametrize("kind", BATCHES)
-def test_a_batch_arrives_as_it_is(kind):
-    keys = [[(kind, i)] for i in range(3)]
-    same(lambda L: epoch(L(Keys(), batch_sampler=keys, collate_fn=ByKind())), state=False)
-
-
 REPACKED = ["transposed", "expanded", "channels-last", "sliced", "array-big-endian"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in BATCHES if kind not in (*REPACKED, "conj")])
-def test_a_batch_arrives_from_a_worker_as_it_is(kind):
-    keys = [[(kind, i)] for i in range(3)]
-    same(lambda L: epoch(L(Keys(), batch_sampler=keys, collate_fn=ByKind(), num_workers=1)), state=False)
-
-
-@pytest.mark.parametrize("kind", REPACKED)
-def test_a_batch_arrives_from_a_worker_with_the_same_values(kind):
-    def pipeline(L):
-        loader = L(Keys(), batch_sampler=[[(kind, i)] for i in range(3)], collate_fn=ByKind(), num_workers=1)
-        return [torch.tensor(batch.tolist()) for batch in loader]
-
-    same(pipeline, state=False)
-
-
-@differs("conjugates")
-def test_a_conjugate_that_collate_fn_returns_arrives_conjugated(loader_class):
-    (batch,) = loader_class([1], collate_fn=lambda samples: torch.tensor([1 + 2j]).conj(), num_workers=1)
-    assert batch.tolist() == [1 - 2j]
-
-
-def channels_last(samples):
-    return torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last), torch.ones(2, 3).T, torch.ones(1).expand(4)
-
-
-@differs("contiguous-batches")
-def test_batches_of_a_users_collate_fn_are_contiguous(loader_class):
-    (batch,) = loader_class([1], collate_fn=channels_last, num_workers=1)
-    assert all(tensor.is_contiguous() for tensor in batch)
+@pytest.mark.parametrize("kind", [kind for kind in BATCHES if kind != "conj"])
+@compared(state=False)
+def test_a_batch_arrives_from_a_worker_as_it_is(L, kind):
+    """Apart from strides: see `contiguous-batches`."""
+    batches = epoch(L(Keys(), batch_sampler=[[(kind, i)] for i in range(3)], collate_fn=ByKind(), num_workers=1))
+    return [torch.tensor(batch.tolist()) for batch in batches] if kind in REPACKED else batches
 
 
 def test_an_array_that_collate_fn_returns_keeps_its_byte_order():
@@ -158,131 +128,98 @@ def test_an_array_that_collate_fn_returns_keeps_its_byte_order():
     assert (batch.dtype, batch.tolist()) == (np.dtype(">i4"), [1])
 
 
-@differs("empty-batches", raises=pytest.fail.Exception)
-def test_a_batch_without_samples_is_an_error(loader_class):
-    with pytest.raises(ValueError, match="batch_sampler"):
-        list(loader_class(range(4), batch_sampler=[[1], [], [2]], collate_fn=list))
-
-
-def test_get_worker_info_in_collate_fn(workers):
+@compared
+def test_get_worker_info_in_collate_fn(L, workers):
     def collate(samples):
         info = data.get_worker_info()
         return None if info is None else (info.num_workers, info.dataset is not None)
 
-    same(lambda L: epoch(L(Numbers(), 4, collate_fn=collate, num_workers=workers)))
+    return epoch(L(Numbers(), 4, collate_fn=collate, num_workers=workers))
 
 
-def test_without_workers_a_batch_is_the_object_that_collate_fn_returns():
-    def pipeline(L):
-        dataset = [torch.zeros(2), torch.zeros(2)]
-        for sample in L(dataset, 1, collate_fn=lambda samples: samples[0]):
-            sample += 1
-        for sample in L(dataset, None):
-            sample += 1
-        return dataset
-
-    same(pipeline)
+@compared
+def test_without_workers_a_batch_is_the_object_that_collate_fn_returns(L):
+    dataset = [torch.zeros(2), torch.zeros(2)]
+    for sample in L(dataset, 1, collate_fn=lambda samples: samples[0]):
+        sample += 1
+    for sample in L(dataset, None):
+        sample += 1
+    return dataset
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-def test_inference_mode_and_no_grad(workers, mode):
-    def pipeline(L):
-        with mode():
-            batches = epoch(L(Numbers(), 4, num_workers=workers))
-        return [(x.is_inference(), x.requires_grad, x) for x, _ in batches]
-
-    same(pipeline)
+@compared
+def test_inference_mode_and_no_grad(L, workers, mode):
+    with mode():
+        batches = epoch(L(Numbers(), 4, num_workers=workers))
+    return [(x.is_inference(), x.requires_grad, x) for x, _ in batches]
 
 
-def test_the_default_dtype(workers):
-    def pipeline(L):
-        torch.set_default_dtype(torch.float64)
-        try:
-            return epoch(L([{"a": 1.5, "b": 2, "c": np.float32(3)}] * 4, 2, num_workers=workers))
-        finally:
-            torch.set_default_dtype(torch.float32)
-
-    same(pipeline)
+@compared
+def test_the_default_dtype(L, workers):
+    torch.set_default_dtype(torch.float64)
+    try:
+        return epoch(L([{"a": 1.5, "b": 2, "c": np.float32(3)}] * 4, 2, num_workers=workers))
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
-def test_models_train_on_the_batches(workers):
+@compared
+def test_models_train_on_the_batches(L, workers):
     """Gradients, in-place operations and views work on batches as on other tensors."""
-
-    def pipeline(L):
-        weight = torch.ones(2, requires_grad=True)
-        for x, y in L(Numbers(), 4, num_workers=workers):
-            x.div_(10).clamp_(max=3)
-            ((x * weight).sum(1) - y).pow(2).mean().backward()
-        return weight.grad, x.view(-1), x.numpy(), torch.from_numpy(x.numpy()), x.clone().share_memory_()
-
-    same(pipeline)
+    weight = torch.ones(2, requires_grad=True)
+    for x, y in L(Numbers(), 4, num_workers=workers):
+        x.div_(10).clamp_(max=3)
+        ((x * weight).sum(1) - y).pow(2).mean().backward()
+    return weight.grad, x.view(-1), x.numpy(), torch.from_numpy(x.numpy()), x.clone().share_memory_()
 
 
-def test_several_threads_with_a_loader_each(workers):
-    def pipeline(L):
-        results = {}
-
-        def load(i):
-            results[i] = samples(L(range(10), 2, num_workers=workers))
-
-        threads = [threading.Thread(target=load, args=(i,)) for i in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return sorted(results.items())
-
-    same(pipeline, state=False)
+@compared(state=False)
+def test_several_threads_with_a_loader_each(L, workers):
+    results = {}
+    threads = [
+        threading.Thread(target=lambda i=i: results.update({i: lists(L(range(i, 10), 2, num_workers=workers))}))
+        for i in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(results.items())
 
 
-def test_batches_can_be_sent_to_other_processes(workers):
-    def pipeline(L):
-        queue = torch.multiprocessing.get_context("fork").SimpleQueue()
-        for batch in L(Numbers(), 4, num_workers=workers):
-            queue.put(batch)
-            yield_back = queue.get()
-        return yield_back
-
-    same(pipeline)
+@compared
+def test_batches_can_be_sent_to_other_processes(L, workers):
+    queue = torch.multiprocessing.get_context("fork").SimpleQueue()
+    for batch in L(Numbers(), 4, num_workers=workers):
+        queue.put(batch)
+        received = queue.get()
+    return received
 
 
-def test_worker_init_fn_is_called_once_for_a_persistent_worker():
-    class Counted(data.Dataset):
-        starts = 0
+class Counted(data.Dataset):
+    """How often the dataset was prepared in a worker, and how often it was read there."""
 
-        def __len__(self):
-            return 2
+    starts = reads = 0
 
-        def __getitem__(self, index):
-            return self.starts
+    def __len__(self):
+        return 3
 
-    def count(worker):
-        data.get_worker_info().dataset.starts += 1
-
-    for persistent in (False, True):
-        same(
-            lambda L, persistent=persistent: [
-                samples(loader)
-                for loader in [L(Counted(), 2, num_workers=1, worker_init_fn=count, persistent_workers=persistent)]
-                for _ in range(3)
-            ]
-        )
+    def __getitem__(self, index):
+        self.reads += 1
+        return self.starts, self.reads
 
 
-def test_a_dataset_in_a_worker_keeps_what_it_has_cached():
-    class Caching(data.Dataset):
-        def __init__(self):
-            self.read = []
+def count_starts(worker):
+    data.get_worker_info().dataset.starts += 1
 
-        def __len__(self):
-            return 3
 
-        def __getitem__(self, index):
-            self.read.append(index)
-            return len(self.read)
-
-    for options in ({"num_workers": 0}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}):
-        same(lambda L, options=options: [samples(loader) for loader in [L(Caching(), 2, **options)] for _ in range(3)])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}], ids=["serial", "new", "kept"]
+)
+@compared
+def test_what_a_worker_keeps_from_epoch_to_epoch(L, options):
+    return epochs(L(Counted(), 2, worker_init_fn=count_starts, **options), 3)
 
 
 def test_map_data_pipes(workers):
@@ -291,11 +228,11 @@ def test_map_data_pipes(workers):
     same(lambda L: epoch(L(SequenceWrapper(list(range(5))), 2, num_workers=workers)), warns=None)
 
 
-def test_generators_of_loader_and_sampler_may_differ(workers):
-    def pipeline(L):
-        one, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
-        sampler = data.RandomSampler(range(11), replacement=True, num_samples=40, generator=other)
-        loader = L(Numbers(), 3, sampler=sampler, generator=one, num_workers=workers)
-        return [epoch(loader) for _ in range(2)], one.get_state(), other.get_state()
-
-    same(pipeline)
+@compared
+def test_generators_of_loader_and_sampler_may_differ(L, workers):
+    one, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    sampler = data.RandomSampler(range(11), replacement=True, num_samples=40, generator=other)
+    return epochs(L(Numbers(), 3, sampler=sampler, generator=one, num_workers=workers)), [
+        one.get_state(),
+        other.get_state(),
+    ]

@@ -8,7 +8,7 @@ import pytest
 
 from gluonloader import RandomSampler
 
-from .sides import OURS, facts, torch
+from .sides import OURS, continued, facts, left_after, shown, torch
 
 data = torch.utils.data
 
@@ -121,33 +121,28 @@ def test_indices_are_those_of_the_batches(kind, workers):
 
 
 def test_after_a_resume_the_batches_before_it_can_be_made_again(workers):
-    loader = made("shuffled", num_workers=workers)
-    iterator = iter(loader)
-    batches = [facts(next(iterator)) for _ in range(3)]
-    state = loader.state_dict()
-    resumed = made("shuffled", num_workers=workers)
-    resumed.load_state_dict(state)
-    batches += [facts(batch) for batch in resumed]
-    assert [facts(resumed.replay(number)) for number in range(len(batches))] == batches
+    loader, resumed = (made("shuffled", num_workers=workers) for _ in range(2))
+    torch.manual_seed(0)
+    state, rest = left_after(loader, 3)
+    batches = [shown(loader.replay(number)) for number in range(6)]
+    assert continued(resumed, state) == rest == batches[3:]
+    assert [shown(resumed.replay(number)) for number in range(6)] == batches
 
 
 def test_errors_say_why_a_batch_cannot_be_made_again():
     loader = made("shuffled")
     with pytest.raises(RuntimeError, match="there is no batch yet; iterate over the loader first"):
         loader.replay(0)
-    list(loader)
-    with pytest.raises(ValueError, match=r"batch=6.*has 6 batches, numbered from 0"):
-        loader.replay(6)
-    with pytest.raises(ValueError, match="batch=-1"):
-        loader.indices(-1)
-    loader = OURS(Noisy(), 4, sampler=Unrepeatable())
-    list(loader)
-    with pytest.raises(ValueError, match="Unrepeatable yields another order when it is iterated again"):
-        loader.replay(0)
-    loader = OURS(Noisy(), 4, sampler=iter(range(8)))
-    next(iter(loader))
-    with pytest.raises(ValueError, match="changes when it is iterated, so its order cannot be drawn again"):
-        loader.replay(0)
+    for sampler, batch, text in [
+        (Reversed(), 6, r"batch=6.*has 6 batches, numbered from 0"),
+        (Reversed(), -1, "batch=-1"),
+        (Unrepeatable(), 0, "Unrepeatable yields another order when it is iterated again"),
+        (iter(range(23)), 0, "changes when it is iterated, so its order cannot be drawn again"),
+    ]:
+        loader = OURS(Noisy(), 4, sampler=sampler)
+        list(loader)
+        with pytest.raises(ValueError, match=text):
+            loader.replay(batch)
 
     class Stream(data.IterableDataset):
         def __iter__(self):

@@ -11,87 +11,6 @@ from .sides import seed_all, torch
 AS_PUBLISHED = "from torch.utils.data import DataLoader"
 CHANGED = "from gluonloader.torch import DataLoader"
 
-# https://docs.pytorch.org/tutorials/beginner/basics/quickstart_tutorial.html
-QUICKSTART = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
-
-training_data, test_data = make_images(256), make_images(96)
-batch_size = 64
-
-# Create data loaders.
-train_dataloader = DataLoader(training_data, batch_size=batch_size, shuffle=True, num_workers=WORKERS)
-test_dataloader = DataLoader(test_data, batch_size=batch_size, num_workers=WORKERS)
-
-for X, y in test_dataloader:
-    print(f"Shape of X [N, C, H, W]: {X.shape}")
-    print(f"Shape of y: {y.shape} {y.dtype}")
-    break
-
-device = "cpu"
-
-class NeuralNetwork(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.flatten = nn.Flatten()
-        self.linear_relu_stack = nn.Sequential(
-            nn.Linear(28*28, 32),
-            nn.ReLU(),
-            nn.Linear(32, 10)
-        )
-
-    def forward(self, x):
-        x = self.flatten(x)
-        logits = self.linear_relu_stack(x)
-        return logits
-
-model = NeuralNetwork().to(device)
-loss_fn = nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-1)
-
-def train(dataloader, model, loss_fn, optimizer):
-    size = len(dataloader.dataset)
-    model.train()
-    for batch, (X, y) in enumerate(dataloader):
-        X, y = X.to(device), y.to(device)
-
-        # Compute prediction error
-        pred = model(X)
-        loss = loss_fn(pred, y)
-
-        # Backpropagation
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-        loss, current = loss.item(), (batch + 1) * len(X)
-        print(f"loss: {loss:>7f}  [{current:>5d}/{size:>5d}]")
-        losses.append(loss)
-
-def test(dataloader, model, loss_fn):
-    size = len(dataloader.dataset)
-    num_batches = len(dataloader)
-    model.eval()
-    test_loss, correct = 0, 0
-    with torch.no_grad():
-        for X, y in dataloader:
-            X, y = X.to(device), y.to(device)
-            pred = model(X)
-            test_loss += loss_fn(pred, y).item()
-            correct += (pred.argmax(1) == y).type(torch.float).sum().item()
-    test_loss /= num_batches
-    correct /= size
-    print(f"Test Error: Accuracy: {(100*correct):>0.1f}%, Avg loss: {test_loss:>8f}")
-    losses.append(test_loss)
-
-epochs = 3
-for t in range(epochs):
-    train(train_dataloader, model, loss_fn, optimizer)
-    test(test_dataloader, model, loss_fn)
-print("Done!")
-"""
-
 # https://docs.pytorch.org/tutorials/beginner/transfer_learning_tutorial.html
 TRANSFER = """
 import time
@@ -274,7 +193,7 @@ def trained(program, workers, rendezvous):
     return names["losses"]
 
 
-@pytest.mark.parametrize("name", ["QUICKSTART", "TRANSFER", "DDP_SERIES"])
+@pytest.mark.parametrize("name", ["TRANSFER", "DDP_SERIES"])
 def test_a_published_loop_has_the_same_losses(name, workers, tmp_path):
     program = globals()[name]
     assert program.count(AS_PUBLISHED) == 1
