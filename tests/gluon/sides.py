@@ -10,6 +10,7 @@ from multiprocessing.connection import wait
 
 import numpy as np
 import pytest
+from parity import shown as lists
 
 import gluonloader.mxnet
 
@@ -37,27 +38,38 @@ BFLOAT16 = np.dtype([("bfloat16", np.uint16)])  # what MXNet 1.9.1 calls it
 DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
 
 
-def facts(batch):
+def facts(batch, context=None):
     """A batch in plain terms: containers by their own type, arrays as (class, context, dtype, values)."""
     if isinstance(batch, dict):
-        return {key: facts(value) for key, value in batch.items()}
+        return {key: facts(value, context) for key, value in batch.items()}
     if isinstance(batch, (list, tuple)):
-        return type(batch)(map(facts, batch))
+        parts = [facts(part, context) for part in batch]
+        return parts if type(batch) is list else tuple(parts)
+    if isinstance(batch, np.ndarray):
+        return "numpy", batch.dtype.name, batch.tolist()
     if isinstance(batch, mx.nd.NDArray):
         kind = "np" if isinstance(batch, mx.np.ndarray) else "nd"
-        return kind, str(batch.ctx), np.dtype(batch.dtype).name, batch.asnumpy().tolist()
+        return kind, context or str(batch.ctx), np.dtype(batch.dtype).name, batch.asnumpy().tolist()
     return batch
-
-
-def lists(batch):
-    """The values of a batch, or of all of an epoch's, as lists."""
-    if isinstance(batch, (list, tuple)):
-        return [lists(part) for part in batch]
-    return batch.asnumpy().tolist() if hasattr(batch, "asnumpy") else np.asarray(batch).tolist()
 
 
 def epoch(loader):
     return [lists(batch) for batch in loader]
+
+
+def batch_of(gdata, samples, way="serial", **arguments):
+    """The one batch of some samples, in plain terms."""
+    (batch,) = gdata.DataLoader(samples, len(samples), **WAYS[way], **arguments)
+    return facts(batch)
+
+
+def interval_sampler(gdata):
+    """Gluon 1.9 has it under another name."""
+    return getattr(gdata, "IntervalSampler", mx.gluon.contrib.data.IntervalSampler)
+
+
+def items(dataset):
+    return [dataset[i] for i in range(len(dataset))]
 
 
 class Hung(Exception):

@@ -1,63 +1,77 @@
-"""Gluon 2.0's batchify functions, as its documentation states them: Gluon 1.9 has none."""
+"""Gluon 2.0's batchify functions, as its documentation states them: Gluon 1.9 has none, see `gluon-2-names`."""
 
 import numpy as np
 import pytest
 
-from .differences import differs
-from .sides import CONTEXTS, OURS, WAYS, facts, mx
+from .sides import CONTEXTS, OURS, WAYS, epoch, facts, mx
 
-FLOAT = np.float32
-gluon_2 = differs("gluon-2-names", raises=AttributeError)
+Append, AsList, Group, Pad, Stack = (
+    getattr(OURS.batchify, name) for name in ("Append", "AsList", "Group", "Pad", "Stack")
+)
+ONES, ZERO = np.ones(3, np.uint8), np.zeros((1, 2), np.float32)
+AXES = [np.ones((2, 1), np.float32), np.ones((1, 3), np.float32)]
 
 
 def nd(dtype, values, context="cpu(0)"):
     return "nd", context, dtype, values
 
 
-@gluon_2
-def test_stack(gdata):
-    stack = gdata.batchify.Stack()
-    assert facts(stack([mx.nd.zeros(2), mx.nd.ones(2)])) == nd("float32", [[0, 0], [1, 1]])
-    assert facts(stack([np.zeros(2, np.uint8), np.ones(2, np.uint8)])) == nd("uint8", [[0, 0], [1, 1]])
-    assert facts(stack([1, 2])) == nd("int64", [1, 2])
-    assert facts(stack([0.5])) == nd("float64", [0.5])
+# A function, samples, and the batch of them.
+CALLS = {
+    "Stack NDArrays": (Stack(), [mx.nd.zeros(2), mx.nd.ones(2)], nd("float32", [[0, 0], [1, 1]])),
+    "Stack arrays": (Stack(), [ONES, ONES], nd("uint8", [[1, 1, 1]] * 2)),
+    "Stack ints": (Stack(), [1, 2], nd("int64", [1, 2])),
+    "Stack floats": (Stack(), [0.5], nd("float64", [0.5])),
+    "Stack tuples": (Stack(), [(0, (1.5, 2)), (1, (2.5, 3))], [
+        nd("int64", [0, 1]), [nd("float64", [1.5, 2.5]), nd("int64", [2, 3])]]),
+    "Stack lists": (Stack(), [[0, [1.5]], [1, [2.5]]], [nd("int64", [0, 1]), [nd("float64", [1.5, 2.5])]]),
+    "Stack shared": (Stack(use_shared_mem=True), [1, 2], nd("int64", [1, 2], "cpu_shared(0)")),
+    "Pad": (Pad(), [[1, 2, 3], [4], [5, 6]], nd("int64", [[1, 2, 3], [4, 0, 0], [5, 6, 0]])),
+    "Pad val": (Pad(val=-1), [[1, 2], [3]], nd("int64", [[1, 2], [3, -1]])),
+    "Pad floats": (Pad(-1), [[0.5, 1.5], [2.5]], nd("float64", [[0.5, 1.5], [2.5, -1]])),
+    "Pad axes": (Pad(), AXES, nd("float32", [[[1, 0, 0], [1, 0, 0]], [[1, 1, 1], [0, 0, 0]]])),
+    "Pad NDArrays": (Pad(0), [mx.nd.ones((2, 1)), mx.nd.ones((1, 3))], nd(
+        "float32", [[[1, 0, 0]] * 2, [[1, 1, 1], [0, 0, 0]]])),
+    "Pad dtype": (Pad(dtype="int32"), [[1, 2], [3]], nd("int32", [[1, 2], [3, 0]])),
+    "Pad round_to": (Pad(round_to=4), [np.ones(3, np.float32)], nd("float32", [[1, 1, 1, 0]])),
+    "Pad shared": (Pad(use_shared_mem=True), [[1], [2]], nd("int64", [[1], [2]], "cpu_shared(0)")),
+    "Append": (Append(), [ZERO, ONES], [nd("float32", [[[0, 0]]]), nd("uint8", [[1, 1, 1]])]),
+    "Append expand": (Append(expand=False), [ZERO, ONES], [nd("float32", [[0, 0]]), nd("uint8", [1, 1, 1])]),
+    "Append axis": (Append(True, 1), [mx.nd.zeros(2)], [nd("float32", [[0], [0]])]),
+    "Append shared": (Append(use_shared_mem=True), [ZERO], [nd("float32", [[[0, 0]]], "cpu_shared(0)")]),
+    "AsList": (AsList(), ("a", None), ["a", None]),
+    "Group": (Group(Stack(), Pad(val=-1), AsList()), [(1, [1, 2], "a"), (2, [3], "b")], (
+        nd("int64", [1, 2]), nd("int64", [[1, 2], [3, -1]]), ["a", "b"])),
+    "Group of a list": (Group([Stack(), Pad()]), [(1, [2])], (nd("int64", [1]), nd("int64", [[2]]))),
+}  # fmt: skip
 
 
-@gluon_2
-@pytest.mark.parametrize("container", [tuple, list])
-def test_stack_splits_tuples_and_lists(gdata, container):
-    samples = [container([i, (mx.nd.zeros(1), FLOAT(i))]) for i in range(2)]
-    wanted = [nd("int64", [0, 1]), [nd("float32", [[0], [0]]), nd("float32", [0, 1])]]
-    assert facts(gdata.batchify.Stack()(samples)) == wanted
+@pytest.mark.parametrize("kind", CALLS)
+def test_batches(kind):
+    function, samples, wanted = CALLS[kind]
+    batch = function(samples)
+    assert facts(batch) == wanted
+    assert type(batch) is type(wanted) or isinstance(batch, mx.nd.NDArray)
 
 
-@gluon_2
-def test_pad(gdata):
-    pad = gdata.batchify.Pad()
-    assert facts(pad([[1, 2, 3, 4], [4, 5, 6], [8, 2]])) == nd("int64", [[1, 2, 3, 4], [4, 5, 6, 0], [8, 2, 0, 0]])
-    assert facts(gdata.batchify.Pad(val=-1)([[1, 2], [3]])) == nd("int64", [[1, 2], [3, -1]])
-    assert facts(gdata.batchify.Pad(-1)([[0.5, 1.5], [2.5]])) == nd("float64", [[0.5, 1.5], [2.5, -1]])
-
-
-@gluon_2
-def test_pad_of_every_axis(gdata):
-    samples = [np.ones((2, 1), FLOAT), np.ones((1, 3), FLOAT)]
-    wanted = [[[1, 0, 0], [1, 0, 0]], [[1, 1, 1], [0, 0, 0]]]
-    assert facts(gdata.batchify.Pad()(samples)) == nd("float32", wanted)
-    assert facts(gdata.batchify.Pad(0)([mx.nd.array(x) for x in samples])) == nd("float32", wanted)
-
-
-@gluon_2
-def test_pad_dtype_and_round_to(gdata):
-    assert facts(gdata.batchify.Pad(dtype="int32")([[1, 2], [3]])) == nd("int32", [[1, 2], [3, 0]])
-    assert facts(gdata.batchify.Pad(round_to=4)([np.ones(3, FLOAT)])) == nd("float32", [[1, 1, 1, 0]])
-    assert gdata.batchify.Pad(round_to=4)([np.ones((5, 4)), np.ones((2, 3))]).shape == (2, 8, 4)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: Stack()([np.ones(1), np.ones(2)]),
+        lambda: Pad()([np.ones(1), np.ones((1, 1))]),
+        lambda: Group(Stack())([(1, 2)]),
+        lambda: Group(5),
+    ],
+)
+def test_errors(use):
+    with pytest.raises((ValueError, TypeError)):
+        use()
 
 
 @pytest.mark.parametrize("array", [np.array, mx.nd.array], ids=["numpy", "mx.nd"])
 def test_our_pad_returns_lengths_and_masks(array, way):
-    pad = OURS.batchify.Pad(-1, axis=0, ret_length=True, mask=True)
-    samples = [array(np.ones((size, 2), FLOAT)) for size in (1, 2)]
+    pad = Pad(-1, axis=0, ret_length=True, mask=True)
+    samples = [array(np.ones((size, 2), np.float32)) for size in (1, 2)]
     loader = OURS.DataLoader(OURS.SimpleDataset(samples), 2, batchify_fn=pad, **WAYS[way])
     ((batch, lengths, mask),) = [facts(batch) for batch in loader]
     assert [batch[0], lengths[0], mask[0]] == ["nd"] * 3
@@ -67,45 +81,10 @@ def test_our_pad_returns_lengths_and_masks(array, way):
     assert repr(pad) == "Pad(val=-1, axis=0, ret_length=True, mask=True)"
 
 
-@gluon_2
-def test_append(gdata):
-    samples = [np.zeros((1, 2), FLOAT), np.ones(3, np.uint8)]
-    assert facts(gdata.batchify.Append()(samples)) == [nd("float32", [[[0, 0]]]), nd("uint8", [[1, 1, 1]])]
-    assert facts(gdata.batchify.Append(expand=False)(samples)) == [nd("float32", [[0, 0]]), nd("uint8", [1, 1, 1])]
-    arrays = gdata.batchify.Append(True, 1)([mx.nd.zeros((2, 3)), mx.nd.zeros(4)])
-    assert [array.shape for array in arrays] == [(2, 1, 3), (4, 1)]
-
-
-@gluon_2
-@pytest.mark.parametrize("several", [False, True], ids=["arguments", "a list"])
-def test_group(gdata, several):
-    functions = [gdata.batchify.Stack(), gdata.batchify.Pad(val=-1), gdata.batchify.AsList()]
-    group = gdata.batchify.Group(functions) if several else gdata.batchify.Group(*functions)
-    batch = group([(1, [1, 2], "a"), (2, [3], "b")])
-    assert type(batch) is tuple
-    assert facts(batch) == (nd("int64", [1, 2]), nd("int64", [[1, 2], [3, -1]]), ["a", "b"])
-
-
-@gluon_2
-def test_as_list(gdata):
-    assert gdata.batchify.AsList()(("a", None)) == ["a", None]
-
-
-@gluon_2
-def test_shared_memory_when_asked_for(gdata):
-    batchify, context = gdata.batchify, "cpu_shared(0)"
-    assert facts(batchify.Stack(use_shared_mem=True)([1, 2])) == nd("int64", [1, 2], context)
-    assert facts(batchify.Pad(use_shared_mem=True)([[1], [2]])) == nd("int64", [[1], [2]], context)
-    assert facts(batchify.Append(use_shared_mem=True)([np.ones(1, FLOAT)])) == [nd("float32", [[1]], context)]
-
-
-@gluon_2
-def test_in_a_loader(gdata, way):
-    batchify = gdata.batchify
-    samples = [(i, np.full(i + 1, i, FLOAT), "abc"[i], np.ones((i, 2))) for i in range(3)]
-    function = batchify.Group(batchify.Stack(True), batchify.Pad(-1, use_shared_mem=True), batchify.AsList(),
-                              batchify.Append(use_shared_mem=True))  # fmt: skip
-    (batch,) = gdata.DataLoader(samples, 3, batchify_fn=function, **WAYS[way])
+def test_in_a_loader(way):
+    samples = [(i, np.full(i + 1, i, np.float32), "abc"[i], np.ones((i, 2))) for i in range(3)]
+    function = Group(Stack(True), Pad(-1, use_shared_mem=True), AsList(), Append(use_shared_mem=True))
+    (batch,) = OURS.DataLoader(samples, 3, batchify_fn=function, **WAYS[way])
     context = "cpu_shared(0)"
     assert facts(batch[:2]) == (
         nd("int64", [0, 1, 2], context),
@@ -115,43 +94,20 @@ def test_in_a_loader(gdata, way):
     assert [array.shape for array in batch[3]] == [(1, 0, 2), (1, 1, 2), (1, 2, 2)]
 
 
-@gluon_2
-def test_what_workers_make_is_in_shared_memory_anyway(gdata, way):
-    (batch,) = gdata.DataLoader([1, 2], 2, batchify_fn=gdata.batchify.Stack(), **WAYS[way])
-    if way != "threads":
-        assert facts(batch) == nd("int64", [1, 2], CONTEXTS[way])
+@pytest.mark.parametrize("way", ["serial", "processes"])
+def test_what_worker_processes_make_is_in_shared_memory_anyway(way):
+    (batch,) = OURS.DataLoader([1, 2], 2, batchify_fn=Stack(), **WAYS[way])
+    assert facts(batch) == nd("int64", [1, 2], CONTEXTS[way])
 
 
-@gluon_2
-def test_in_gluons_own_loader(gdata):
-    function = gdata.batchify.Group(gdata.batchify.Stack(), gdata.batchify.Pad(0))
-    for num_workers in (0, 2):
-        samples = [(i, np.ones(i + 1, FLOAT)) for i in range(4)]
-        loader = mx.gluon.data.DataLoader(samples, 2, batchify_fn=function, num_workers=num_workers)
-        batches = [[part.asnumpy().tolist() for part in batch] for batch in loader]
-        assert batches == [[[0, 1], [[1, 0], [1, 1]]], [[2, 3], [[1, 1, 1, 0], [1, 1, 1, 1]]]]
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_in_gluons_own_loader(num_workers):
+    samples = [(i, np.ones(i + 1, np.float32)) for i in range(4)]
+    loader = mx.gluon.data.DataLoader(samples, 2, batchify_fn=Group(Stack(), Pad(0)), num_workers=num_workers)
+    assert epoch(loader) == [[[0, 1], [[1, 0], [1, 1]]], [[2, 3], [[1, 1, 1, 0], [1, 1, 1, 1]]]]
 
 
-@gluon_2
-def test_the_numpy_mode(gdata, np_mode):
-    batchify = gdata.batchify
-    for batch in (
-        batchify.Stack()([np_mode.ones(1), np_mode.ones(1)]),
-        batchify.Pad()([np_mode.ones(1), np_mode.ones(2)]),
-        batchify.Append()([np_mode.ones(2)])[0],
-        batchify.Stack()([1, 2]),
-    ):
-        assert isinstance(batch, np_mode.ndarray)
-
-
-@gluon_2
-def test_errors(gdata):
-    batchify = gdata.batchify
-    for use in (
-        lambda: batchify.Stack()([np.ones(1), np.ones(2)]),
-        lambda: batchify.Pad()([np.ones(1), np.ones((1, 1))]),
-        lambda: batchify.Group(batchify.Stack())([(1, 2)]),
-        lambda: batchify.Group(5),
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            use()
+def test_the_numpy_mode(np_mode):
+    one, two = np_mode.ones(1), np_mode.ones(2)
+    batches = [Stack()([one, one]), Pad()([one, two]), Append()([two])[0], Stack()([1, 2])]
+    assert [type(batch) for batch in batches] == [np_mode.ndarray] * 4

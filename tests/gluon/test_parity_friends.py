@@ -1,6 +1,5 @@
-"""Code of others on both sides: MXNet's Estimator and DataLoaderIter, GluonNLP and GluonCV."""
+"""Code of others on both sides: GluonNLP and GluonCV; `split_and_load`."""
 
-import logging
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,70 +10,17 @@ from conftest import load_or_skip
 
 import gluonloader
 
-from .differences import differs
 from .sides import GLUON, OURS, WAYS, epoch, lists, mx
 
-
-def xor():
-    inputs = np.random.default_rng(0).random((64, 4)).astype(np.float32)
-    return inputs, (inputs.sum(axis=1) > 2).astype(np.float32)
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def estimator(net):
-    from mxnet.gluon.contrib.estimator import Estimator
-
-    logger = logging.getLogger("parity")
-    logger.setLevel(logging.ERROR)
-    net.initialize(mx.init.Xavier(), ctx=mx.cpu())
-    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    made = Estimator(net=net, loss=loss, train_metrics=mx.metric.Accuracy(), trainer=trainer, context=mx.cpu())
-    made.logger.setLevel(logging.ERROR)
-    return made
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_estimator_fit_and_evaluate(gdata, way):
-    net = mx.gluon.nn.Dense(2)
-    fitted = estimator(net)
-    train = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, shuffle=True, **WAYS[way])
-    valid = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, **WAYS[way])
-    fitted.fit(train_data=train, val_data=valid, epochs=1)
-    assert net.weight.data().shape == (2, 4)
-    (metric,) = fitted.train_metrics[:1]
-    assert 0 <= metric.get()[1] <= 1
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_estimator_takes_nothing_but_a_loader():
-    with pytest.raises(ValueError):
-        estimator(mx.gluon.nn.Dense(2)).fit(train_data=[xor()], epochs=1)
-
-
-def test_data_loader_iter(gdata, way):
-    from mxnet.contrib.io import DataLoaderIter
-
-    loader = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, **WAYS[way])
-    batches = list(DataLoaderIter(loader))
-    assert [batch.data[0].shape for batch in batches] == [(16, 4)] * 4
-    assert (batches[0].label[0].asnumpy() == xor()[1][:16]).all()
-
-
-def test_metrics_and_trainer(gdata, way):
-    net = mx.gluon.nn.Dense(2)
-    net.initialize()
-    trainer, metric = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5}), mx.metric.Accuracy()
-    loss_function = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    loader = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, True, **WAYS[way])
-    for _ in range(2):
-        for x, y in loader:
-            with mx.autograd.record():
-                output = net(x)
-                loss = loss_function(output, y)
-            loss.backward()
-            trainer.step(16)
-            metric.update([y], [output])
-    assert metric.num_inst == 128
+def test_split_and_load(gdata, way):
+    """Batches go to several devices as the MNIST tutorial sends them."""
+    (batch,) = gdata.DataLoader(np.arange(12, dtype=np.float32).reshape(4, 3), 4, **WAYS[way])
+    parts = mx.gluon.utils.split_and_load(batch, ctx_list=[mx.cpu(0), mx.cpu(1)], batch_axis=0)
+    assert lists(parts) == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
+    assert [str(part.ctx) for part in parts] == ["cpu(0)", "cpu(1)"]
 
 
 @pytest.fixture
@@ -85,7 +31,6 @@ def nlp():
 SENTENCES = [([5, 1, 4], 0), ([2], 1), ([7, 7], 0), ([1, 2, 3, 4], 1)]
 
 
-@pytest.mark.filterwarnings("ignore:.*")
 def test_gluonnlps_batchify_functions_in_the_loader(gdata, way, nlp):
     functions = nlp.data.batchify
     function = functions.Tuple(functions.Pad(axis=0, pad_val=0, ret_length=True), functions.Stack("float32"))
@@ -98,7 +43,6 @@ def test_gluonnlps_batchify_functions_in_the_loader(gdata, way, nlp):
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*")
 def test_gluonnlps_samplers_in_the_loader(gdata, nlp):
     lengths = [len(words) for words, _ in SENTENCES]
     buckets = nlp.data.FixedBucketSampler(lengths, batch_size=2, num_buckets=2)
@@ -113,7 +57,6 @@ def test_gluonnlps_samplers_in_the_loader(gdata, nlp):
 PAIRS = [(1 + i % 17, 2 + i * i % 29) for i in range(60)]
 
 
-@pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize("lengths", [[pair[0] for pair in PAIRS], PAIRS], ids=["ints", "tuples"])
 @pytest.mark.parametrize("name", ["ConstWidthBucket", "LinearWidthBucket", "ExpWidthBucket"])
 def test_our_bucket_schemes_in_gluonnlps_sampler(nlp, name, lengths):
@@ -127,7 +70,6 @@ def test_our_bucket_schemes_in_gluonnlps_sampler(nlp, name, lengths):
         assert list(sampler) == list(wanted)
 
 
-@pytest.mark.filterwarnings("ignore:.*")
 def test_arguments_of_gluonnlps_scripts_for_buckets(nlp):
     """GluonNLP's scripts for translation pass both `ratio` and `use_average_length`; then `ratio` is ignored."""
     arguments = {"num_buckets": 5, "ratio": 0.5, "use_average_length": True}
@@ -139,7 +81,6 @@ def test_arguments_of_gluonnlps_scripts_for_buckets(nlp):
     assert list(sampler) == list(wanted)
 
 
-@pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_gluonnlps_loader_takes_samplers_and_datasets(gdata, nlp, num_workers):
     dataset = gdata.SimpleDataset(list(range(8)))
@@ -148,16 +89,11 @@ def test_gluonnlps_loader_takes_samplers_and_datasets(gdata, nlp, num_workers):
     assert epoch(loader) == [[0, 1, 2], [3, 4, 5]]
 
 
-@differs("gluon-2-names", raises=AttributeError)
-@pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_gluonnlps_loader_takes_batchify_functions(gdata, nlp, num_workers):
-    function = gdata.batchify.Group(gdata.batchify.Pad(val=-1), gdata.batchify.Stack())
+def test_gluonnlps_loader_takes_our_batchify_functions(nlp, num_workers):
+    function = OURS.batchify.Group(OURS.batchify.Pad(val=-1), OURS.batchify.Stack())
     loader = nlp.data.ShardedDataLoader(SENTENCES, 2, batchify_fn=function, num_workers=num_workers)
-    assert epoch(loader) == [
-        [[[5, 1, 4], [2, -1, -1]], [0, 1]],
-        [[[7, 7, -1, -1], [1, 2, 3, 4]], [0, 1]],
-    ]
+    assert epoch(loader) == [[[[5, 1, 4], [2, -1, -1]], [0, 1]], [[[7, 7, -1, -1], [1, 2, 3, 4]], [0, 1]]]
 
 
 # GluonCV 0.10 refuses to be imported beside torch 2, so that it is tried in a program without torch.
@@ -209,17 +145,9 @@ def test_gluoncvs_loaders_samplers_and_batchify_functions():
     assert (done.returncode, done.stdout) == (0, "agreed\n"), done.stderr
 
 
-def test_what_others_import_is_there():
-    """Names that GluonCV and GluonNLP take from the loader's module."""
-    for name in (
-        "_MultiWorkerIter",
-        "_as_in_context",
-        "default_batchify_fn",
-        "default_mp_batchify_fn",
-        "ForkingPickler",
-    ):
-        assert hasattr(OURS.dataloader, name), name
-    assert OURS.dataloader._MultiWorkerIter is GLUON.dataloader._MultiWorkerIter
+@pytest.mark.parametrize("name", ["_MultiWorkerIter", "_as_in_context", "ForkingPickler"])
+def test_names_that_gluoncv_and_gluonnlp_import(name):
+    assert getattr(OURS.dataloader, name) is getattr(GLUON.dataloader, name)
 
 
 def test_repr_of_our_gluon_classes(tmp_path):
