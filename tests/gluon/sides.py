@@ -35,7 +35,6 @@ needs_old_numpy = pytest.mark.skipif(
 )
 
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])  # what MXNet 1.9.1 calls it
-DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
 
 
 def facts(batch, context=None):

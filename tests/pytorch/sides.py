@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from parity import shown
+from parity import Custom, shown
 
 torch = pytest.importorskip("torch")
 
@@ -168,3 +168,24 @@ class Numbers(torch.utils.data.Dataset):
         if not 0 <= index < self.length:
             raise IndexError(index)
         return torch.tensor([float(index), float(index) ** 2]), int(index)
+
+
+class Broken(torch.utils.data.Sampler):
+    """A sampler that fails after some indices."""
+
+    def __init__(self, good):
+        self.good = good
+
+    def __iter__(self):
+        yield from range(self.good)
+        raise Custom("no index")
+
+    def __len__(self):
+        return 8
+
+
+def raised(loader):
+    """The error that an epoch raises."""
+    with pytest.raises(Exception) as caught:
+        list(loader)
+    return caught.value

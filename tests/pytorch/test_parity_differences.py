@@ -33,8 +33,7 @@ from gluonloader.errors import TransportError
 from gluonloader.options import Processes
 
 from .differences import cases, differs
-from .faults import Broken, raised
-from .sides import Numbers, lists, samples, torch
+from .sides import Broken, Numbers, lists, raised, samples, torch
 
 data = torch.utils.data
 

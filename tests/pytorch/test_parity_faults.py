@@ -4,8 +4,7 @@ import pytest
 from parity import Custom, Deadly, Spoiled, Stuck, kill, leave, outcome, until_the_end
 
 from .differences import differs
-from .faults import Broken, fail_to_start, raised
-from .sides import compared, epoch, same, samples, torch
+from .sides import Broken, compared, epoch, raised, same, samples, torch
 
 data = torch.utils.data
 
@@ -31,6 +30,10 @@ def spoil(samples):
     if 3 in samples:
         raise Custom("no batch")
     return torch.tensor(samples)
+
+
+def fail_to_start(worker):
+    raise Custom("no GPU")
 
 
 ERRORS = [OSError("no file"), KeyError("k"), ValueError(), Custom("mine"), IndexError(7), RuntimeError("r")]
