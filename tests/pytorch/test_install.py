@@ -1,15 +1,20 @@
 """`gluonloader.torch.install`, and programs that `python -m gluonloader.torch` runs."""
 
+import importlib
+
 import pytest
 from installs import Dropin, EnvironmentTests, InstallTests, ProgramTests
-
-import gluonloader.torch
 
 from .sides import OURS, THEIRS, torch
 
 
 class OfTorch(Dropin):
-    ours, data, library, packages = gluonloader.torch, torch.utils.data, "torch", ("torch", "torchdata")
+    ours, data, library, packages = (
+        importlib.import_module("gluonloader.torch"),
+        torch.utils.data,
+        "torch",
+        ("torch", "torchdata"),
+    )
     names, theirs = ["DataLoader"], {"DataLoader": THEIRS}
     imports, loader = "from torch.utils.data import DataLoader, Dataset", "DataLoader"
     ways = '({}, {"num_workers": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"})'
