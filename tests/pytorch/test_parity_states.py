@@ -235,6 +235,7 @@ def test_a_state_of_a_dataset_with_torchs_generator(batches, workers, persistent
     loader = make(0)
     iterator = iter(loader)
     first = [next(iterator).tolist() for _ in range(batches)]
+    torch.rand(3)  # the program draws, too
     state = loader.state_dict()
     rest, following = lists(iterator), lists(loader)
     assert sorted(sum(first + rest, [])) == list(range(11))
