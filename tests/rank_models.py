@@ -13,6 +13,7 @@ from gluonloader import (
     WeightedSampler,
 )
 from gluonloader.buckets import FixedBucketSampler
+from gluonloader.sampler.base import SeededSampler
 
 
 def keys_of_ranks(order, start, count, policy):
@@ -102,6 +103,23 @@ def _of(make):
     return lambda length: {"sampler": make(length)}, lambda length, epoch: _order_of(make, length, epoch)
 
 
+def weighted_order(weights, epoch):
+    return _order_of(lambda _: WeightedSampler(weights, seed=3), None, epoch)
+
+
+class EveryKthFirst(SeededSampler):
+    """A sampler that has an order and nothing else, as in CONTRIBUTING.md: every `k`-th index, then the others."""
+
+    def __init__(self, length, k, seed=None):
+        super().__init__(seed)
+        self._indices, self._identity = range(length), {"k": k}
+
+    def order(self, epoch):
+        others = np.delete(np.arange(len(self)), slice(None, None, self._identity["k"]))
+        shuffled = np.random.default_rng(self.epoch_seed(epoch)).permutation(others)
+        return np.concatenate([np.arange(0, len(self), self._identity["k"]), shuffled])
+
+
 def buckets(length):
     return FixedBucketSampler([index % 7 for index in range(length)], 3, num_buckets=2, shuffle=True, seed=4)
 
@@ -123,6 +141,7 @@ SAMPLERS = {  # by name: the arguments of a loader, and the order of an epoch
     "blocks": _of(lambda length: BlockShuffleSampler.of_size(length, 7, 2, seed=3)),
     "weighted": _of(lambda length: WeightedSampler(range(1, length + 1), seed=3)),
     "without replacement": _of(lambda length: WeightedSampler(range(1, length + 1), replacement=False, seed=3)),
+    "an order alone": _of(lambda length: EveryKthFirst(length, 4, 1)),
     "function": (
         lambda length: {"sampler": lambda epoch: np.random.default_rng(epoch).permutation(length)},
         lambda length, epoch: np.random.default_rng(epoch).permutation(length).tolist(),
@@ -146,6 +165,10 @@ BATCH_SAMPLERS = {
     "buckets": (
         lambda length: {"batch_sampler": buckets(length)},
         lambda length, epoch: _order_of(buckets, length, epoch),
+    ),
+    "function of batches": (
+        lambda length: {"batch_sampler": lambda epoch: [[index, epoch % length] for index in range(length)]},
+        lambda length, epoch: [[index, epoch % length] for index in range(length)],
     ),
     "users batches": (
         lambda length: {"batch_sampler": ForeignBatches(length)},

@@ -1,6 +1,7 @@
 """Datasets whose samples show their index, for several test files and for the programs that tests start."""
 
 import threading
+import time
 
 import numpy as np
 
@@ -46,6 +47,19 @@ class Keys:
 
     def __getitem__(self, key):
         return key
+
+
+class FirstWaits(Keys):
+    """Sample 0 waits until a file exists, so all others may come before it."""
+
+    def __init__(self, size, go):
+        super().__init__(size)
+        self.go = go
+
+    def __getitem__(self, index):
+        while index == 0 and not self.go.exists():
+            time.sleep(0.01)
+        return index
 
 
 class Sleepless(Numbered):

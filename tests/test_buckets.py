@@ -217,61 +217,6 @@ def test_a_scheme_may_be_any_function():
     assert stat(sampler, "key") == [1, 5, 10]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "arguments", "text"),
-    [
-        (
-            [1, 9, 2, 10],
-            {"bucket_keys": [4, 8]},
-            r"lengths\[1\]=9: no bucket is large enough: the last key is 8; add a larger key to bucket_keys",
-        ),
-        (PAIRS, {"bucket_keys": [(10, 3), (5, 9)]}, r"lengths\[5\]=\(7, 7\): no bucket is large enough"),
-        ([5], {"bucket_scheme": lambda most, least, number: [most - 1]}, r"lengths\[0\]=5: no bucket"),
-        (PAIRS, {"bucket_keys": [4, 12]}, r"bucket_keys=4: must be like the lengths, e.g. \(1, 2\)"),
-        ([1, 2], {"bucket_keys": [(4, 4)]}, r"bucket_keys=\(4, 4\): must be like the lengths, e.g. 1"),
-        ([1, 2], {"bucket_keys": []}, "bucket_keys: pass at least one int >= 0"),
-        ([1, 2], {"bucket_keys": [2.5]}, "bucket_keys: pass at least one int >= 0"),
-        ([1, 2], {"bucket_keys": [4, -1]}, r"bucket_keys\[1\]=-1: a length must be >= 0"),
-        ([], {}, "lengths: pass at least one int >= 0"),
-        ([1, -2], {}, r"lengths\[1\]=-2: a length must be >= 0"),
-        ([(1, 2), (1, -1)], {}, r"lengths\[1\]=\(1, -1\): a length must be >= 0"),
-        ([1.5, 2.0], {}, "lengths: pass at least one int >= 0, .* dtype float64"),
-        (["ab"], {}, "lengths: pass at least one int >= 0"),
-        ([True], {}, "lengths: pass at least one int >= 0"),
-        ([(1, 2), (1,)], {}, "lengths: pass at least one int >= 0"),
-        ([2**70], {}, "lengths: pass at least one int >= 0"),
-        ([[[1]]], {}, "lengths: pass at least one int >= 0"),
-        (3, {}, "lengths: pass at least one int >= 0"),
-        (None, {}, "lengths: pass at least one int >= 0"),
-        (LENGTHS, {"batch_size": 0}, "batch_size=0: must be an int >= 1"),
-        (LENGTHS, {"batch_size": 2.0}, "batch_size=2.0: must be an int >= 1"),
-        (LENGTHS, {"num_buckets": 0}, "num_buckets=0: must be an int >= 1"),
-        (LENGTHS, {"ratio": -1}, "ratio=-1: must be a number >= 0"),
-        (LENGTHS, {"ratio": float("nan")}, "ratio=nan: must be a number >= 0"),
-        (LENGTHS, {"ratio": "x"}, "ratio='x': must be a number >= 0"),
-        (LENGTHS, {"shuffle": "yes"}, "shuffle='yes': must be True or False"),
-        (LENGTHS, {"use_average_length": None}, "use_average_length=None: must be True or False"),
-        (LENGTHS, {"bucket_scheme": 2}, r"bucket_scheme=2: must be ConstWidthBucket\(\).* for num_shards, use Split"),
-        (LENGTHS, {"shuffle": True, "seed": "x"}, "seed='x': must be an int"),
-    ],
-)
-def test_wrong_arguments_are_named(lengths, arguments, text):
-    with pytest.raises(ValueError, match=text):
-        FixedBucketSampler(lengths, **{"batch_size": 2, **arguments})
-
-
-@pytest.mark.parametrize("step", [0, -1, float("nan"), float("inf"), "x", None, True])
-def test_a_wrong_step_is_named(step):
-    with pytest.raises(ValueError, match=f"bucket_len_step={step!r}: must be a number > 0"):
-        ExpWidthBucket(step)
-
-
-@pytest.mark.parametrize("scheme", [ConstWidthBucket(), LinearWidthBucket(), ExpWidthBucket()])
-def test_a_scheme_makes_at_least_one_bucket(scheme):
-    with pytest.raises(ValueError, match="num_buckets=0: must be an int >= 1"):
-        scheme(10, 1, 0)
-
-
 # -- SortedSampler and SortedBucketSampler ----------------------------------------------------------------------------
 
 
@@ -334,34 +279,6 @@ def test_the_batches_of_one_bucket_follow_each_other_and_do_not_overlap():
         spans = sorted((min(batch), max(batch)) for batch in bucket)
         assert all(before[1] < after[0] for before, after in zip(spans, spans[1:]))
     assert any(flat(batches[at : at + 5]) != sorted(flat(batches[at : at + 5]), reverse=True) for at in (0, 5, 10, 15))
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: SortedBucketSampler(KEYS, 0), "batch_size=0: must be an int >= 1"),
-        (lambda: SortedBucketSampler(KEYS, 2, mult=0.5), "mult=0.5: must be a number >= 1, the number of batches"),
-        (lambda: SortedBucketSampler(KEYS, 2, mult="2"), "mult='2': must be a number >= 1, the number of batches"),
-        (lambda: SortedBucketSampler(KEYS, 2, reverse=None), "reverse=None: must be True or False"),
-        (lambda: SortedBucketSampler(KEYS, 2, shuffle=2.5), "shuffle=2.5: must be True or False"),
-        (lambda: SortedBucketSampler(KEYS, 2, shuffle=True, seed=1.5), "seed=1.5: must be an int"),
-        (lambda: SortedBucketSampler(iter(KEYS), 2), "sort_keys=.*pass a list or an array"),
-        (lambda: SortedSampler({3, 1}), "sort_keys=.*pass a list or an array"),
-        (lambda: SortedSampler(KEYS, reverse="no"), "reverse='no': must be True or False"),
-        (lambda: SplitSampler(-1), "length=-1: must be an int >= 0"),
-        (lambda: SplitSampler(5.0), "length=5.0: must be an int >= 0"),
-        (lambda: SplitSampler(5, 0), "num_parts=0: must be an int >= 1"),
-        (lambda: SplitSampler(5, 2, 2), r"part_index=2: must be an int from 0 to num_parts - 1 \(1\)"),
-        (lambda: SplitSampler(5, 2, -1), "part_index=-1"),
-        (lambda: SplitSampler(5, 2, 0, repeat=0), "repeat=0: must be an int >= 1"),
-        (lambda: SplitSampler(5, 2, 0, even_size=2.5), "even_size=2.5: must be True or False"),
-        (lambda: SplitSampler(5, 2, 0, shuffle=None), "shuffle=None: must be True or False"),
-        (lambda: SplitSampler(5, 2, seed="x"), "seed='x': must be an int"),
-    ],
-)
-def test_wrong_arguments_of_the_other_samplers_are_named(make, text):
-    with pytest.raises(ValueError, match=text):
-        make()
 
 
 # -- SplitSampler -----------------------------------------------------------------------------------------------------

@@ -246,23 +246,6 @@ def test_a_dataset_that_gives_whole_batches(any_way):
         assert list(loader) == ["a", "b", "c"]
 
 
-def test_wrong_arguments_say_what_would_be_right():
-    stream = IterableDataset(lambda: iter(range(5)))
-    for wrong, text in [
-        ({"sampler": [1]}, "sampler=.*is an iterable dataset, which sets the order itself; remove sampler"),
-        ({"batch_sampler": [[1]]}, "batch_sampler=.*is an iterable dataset, .*; remove batch_sampler"),
-        ({"last_batch": "drop"}, "last_batch='drop'"),
-    ]:
-        with pytest.raises(ValueError, match=text):
-            DataLoader(stream, 2, **wrong)
-    with pytest.raises(ValueError, match="only once.*pass a function that makes a new iterator"):
-        DataLoader(iter(range(5)), 2)
-    with pytest.raises(ValueError, match="num_shards=0: must be an int >= 1"):
-        IterableDataset([1, 2], num_shards=0)
-    with pytest.raises(ValueError, match="shuffle_buffer=1: must be an int >= 2"):
-        IterableDataset([1, 2], shuffle_buffer=1)
-
-
 def test_how_a_dataset_is_read_is_kept_by_its_steps_and_by_an_object_that_wraps_it():
     stream = IterableDataset(range(12), num_shards=3, shuffle_buffer=4)
     changed = stream.transform(abs).filter(lambda number: number >= 0).take(12)

@@ -1,17 +1,13 @@
 """Samplers that change during an epoch, ranks, and what `worker_init_fn` and datasets know about their worker."""
 
-import json
 import threading
-import tracemalloc
 
 import pytest
 from conftest import FORK, SERIAL, THREAD, crew
-from pipelines import Stateful
 
-from gluonloader import DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler, get_rng
+from gluonloader import DataLoader, IterableDataset, WeightedSampler
 from gluonloader.errors import LoaderClosed
 from gluonloader.options import Processes
-from gluonloader.state import add_checksum
 
 # -- live samplers -------------------------------------------------------------------------------------------------
 
@@ -58,32 +54,6 @@ def test_new_weights_take_effect_with_the_next_batch_after_a_flush(any_way):
                 seen += batch.tolist()
         assert list(iterator) == []
     assert len(seen) == 400
-
-
-def test_a_flush_loses_nothing_and_doubles_nothing(any_way):
-    """In an order without repetition every index comes once, however often the iterator is flushed."""
-    for make_sampler in (lambda: RandomSampler(101, seed=4), Stateful101):
-        with any_way.loader(range(101), 4, sampler=make_sampler()) as loader:
-            expected = [batch.tolist() for batch in loader]
-        with any_way.loader(range(101), 4, sampler=make_sampler(), prefetch=7) as loader:
-            iterator, seen = iter(loader), []
-            for number in range(26):
-                if number % 3 == 0:
-                    iterator.flush()
-                seen.append(next(iterator).tolist())
-            assert list(iterator) == []
-        assert seen == expected
-        assert sorted(sum(seen, [])) == list(range(101))
-
-
-class Stateful101(Stateful):
-    def __len__(self):
-        return 101
-
-    def __iter__(self):
-        while self.drawn < 101:
-            self.drawn += 1
-            yield self.drawn - 1
 
 
 def test_a_flush_after_the_last_batch_has_nothing_to_discard_and_a_closed_epoch_cannot_be_flushed(any_way):
@@ -150,42 +120,6 @@ def test_a_flush_of_a_list_of_batches_draws_the_next_one_again():
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------------
-
-
-def test_ranks_draw_different_random_numbers():
-    class Noise:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, index):
-            return get_rng().random()
-
-    numbers = []
-    for index in range(2):
-        sampler = ShardedSampler(RandomSampler(8, seed=1), 2, index)
-        numbers += [tuple(batch.tolist()) for batch in DataLoader(Noise(), 2, sampler=sampler, seed=1)]
-    assert len(set(numbers)) == len(numbers) == 4
-
-
-def test_a_position_far_into_a_huge_epoch_needs_no_memory():
-    class Huge:
-        def __len__(self):
-            return 10**9
-
-        def __getitem__(self, index):
-            return index
-
-    loader = DataLoader(Huge(), 1000, True, seed=1)
-    state = {key: value for key, value in loader.state_dict().items() if key not in ("version", "check")}
-    state |= {"batch": 900_000, "offset": 900_000_000}
-    tracemalloc.start()
-    loader.load_state_dict(add_checksum(state))
-    first = next(iter(loader))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 50e6
-    assert len(set(first.tolist())) == 1000
-    assert len(json.dumps(loader.state_dict())) < 1000
 
 
 # -- what workers know ---------------------------------------------------------------------------------------------

@@ -332,6 +332,15 @@ load(NUMBERS, 2, batchify_fn=lambda samples: samples, num_workers=1, start_metho
 load(NUMBERS, 2, num_workers=1, worker_init_fn=lambda: None)
     -> WorkerStartError: worker 0 (pid ...) could not start: TypeError: ...takes 0 positional arguments but 1 was
     given
+# iterable datasets
+load(IterableDataset(range(5)), 2, sampler=[1])
+    -> sampler=...is an iterable dataset, which sets the order itself; remove sampler
+load(IterableDataset(range(5)), 2, batch_sampler=[[1]])
+    -> batch_sampler=...is an iterable dataset, ...; remove batch_sampler
+load(IterableDataset(range(5)), 2, last_batch="drop") -> last_batch='drop'...
+load(iter(range(5)), 2) -> ...only once...pass a function that makes a new iterator...
+IterableDataset([1, 2], num_shards=0) -> num_shards=0: must be an int >= 1
+IterableDataset([1, 2], shuffle_buffer=1) -> shuffle_buffer=1: must be an int >= 2
 # samplers
 load(NUMBERS, 2, sampler=(i for i in NUMBERS))
     -> sampler=<generator object ...>: it can be iterated only once; pass a list or a Sampler of indices
@@ -423,6 +432,8 @@ load([object()] * 2, 2)
     of anything
 # use, and states
 closed() -> LoaderClosed: this DataLoader is closed; make a new one, or iterate inside its `with` block
+[*(ended := iter(gl.DataLoader(NUMBERS, 2)))] and ended.state_dict()
+    -> LoaderClosed: this iterator has ended or was closed...
 next(gl.DataLoader(NUMBERS, 2)) -> TypeError: 'DataLoader' object is not an iterator
 gl.DataLoader(NUMBERS, 2)[0] -> TypeError: 'DataLoader' object is not subscriptable
 len(gl.DataLoader(gl.IterableDataset(lambda: iter(NUMBERS)), 2))
@@ -442,6 +453,10 @@ resume(saved(), range(10), shuffle=True)
 resume(saved())
     -> state: sampler.kind='RandomSampler': this sampler has kind='SequentialSampler'; it must be the same as in the
     state
+gl.DataLoader(NUMBERS, 2).upcoming(0) -> count=0: must be a number of samples, an int >= 1
+gl.DataLoader(NUMBERS, 2).upcoming(3, all_ranks="yes") -> all_ranks='yes': must be True or False
+DataLoader(IterableDataset(range(9)), 3).upcoming(3)
+    -> dataset: it is iterable, so what comes next is known only when it is read
 # attributes
 outlived()
     -> LoaderClosed: the `with` block of the loader has ended, which has closed the loader and this iterator; iterate

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, eventually
 from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, load, negative, negative_or_skip
+from mistakes import mistakes
 
 import gluonloader as gl
 from gluonloader.options import OnError
@@ -440,39 +441,27 @@ def test_a_sample_that_awaits_something_cancelled_is_a_bad_sample(any_way):
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("dataset", "arguments", "text"),
-    [
-        (Faulty(), {"on_error": asyncio.sleep}, "on_error=.*: must be an ordinary function"),
-        (Faulty(), {"on_error": "ignore"}, "on_error='ignore': must be 'raise', 'skip', 'replace' or a function"),
-        (
-            gl.IterableDataset(broken),
-            {"on_error": "skip"},
-            "on_error=.*limit=0.01.*: .* no length .*; pass a count",
-        ),
-        (gl.IterableDataset(broken), {"on_error": OnError("skip", 0.1)}, "on_error=.*limit=0.1.*: .* pass a count"),
-        (stream(), {"concurrency": 2}, "concurrency=2: an iterable dataset yields one sample after the other"),
-        (stream(), {"on_error": OnError("replace", 1)}, "on_error='replace': .* iterable .*; pass 'skip'"),
-    ],
+@mistakes(
+    globals(),
+    r"""
+gl.DataLoader(Faulty(), 2, on_error=asyncio.sleep) -> on_error=...: must be an ordinary function...
+gl.DataLoader(Faulty(), 2, on_error="ignore")
+    -> on_error='ignore': must be 'raise', 'skip', 'replace' or a function...
+gl.DataLoader(gl.IterableDataset(broken), 2, on_error="skip")
+    -> on_error=...limit=0.01...: ... no length ...; pass a count...
+gl.DataLoader(gl.IterableDataset(broken), 2, on_error=OnError("skip", 0.1))
+    -> on_error=...limit=0.1...: ... pass a count...
+gl.DataLoader(stream(), 2, concurrency=2) -> concurrency=2: an iterable dataset yields one sample after the other...
+gl.DataLoader(stream(), 2, on_error=OnError("replace", 1)) -> on_error='replace': ... iterable ...; pass 'skip'
+OnError("raise", 3) -> action='raise': then no error is counted; pass on_error='raise'
+OnError("ignore") -> action='ignore': must be 'raise', 'skip', 'replace' or a function of error and sample
+OnError("skip", -1) -> limit=-1: must be a count (an int >= 0), or a share (a float from 0 to 1)
+OnError("skip", True) -> limit=True: must be a count (an int >= 0), or a share (a float from 0 to 1)
+OnError("skip", 1.5) -> limit=1.5: a share must be from 0.0 to 1.0; pass an int for a count
+""",
 )
-def test_wrong_arguments(dataset, arguments, text):
-    with pytest.raises(ValueError, match=text):
-        gl.DataLoader(dataset, 2, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (("raise", 3), "action='raise': then no error is counted"),
-        (("ignore",), "action='ignore': must be 'raise', 'skip', 'replace' or a function"),
-        (("skip", -1), "limit=-1: must be a count"),
-        (("skip", True), "limit=True: must be a count"),
-        (("skip", 1.5), "limit=1.5: a share must be from 0.0 to 1.0"),
-    ],
-)
-def test_wrong_limits(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        OnError(*arguments)
+def test_wrong_arguments(mistake):
+    mistake.check()
 
 
 # -- many samples ------------------------------------------------------------------------------------------------------

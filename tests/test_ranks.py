@@ -1,12 +1,12 @@
 """`ranks` and `merge_states` of iterable datasets: which rank reads what, lengths, and what is refused."""
 
 import json
-import re
 import sys
 import threading
 
 import pytest
 from conftest import FORK, ONE_FORK, SERIAL
+from mistakes import mistakes
 
 from gluonloader import DataLoader, IterableDataset, Ranks, merge_states
 
@@ -123,61 +123,7 @@ def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
             assert list(loader) == [["a", "b"][: rank + 1]]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "text"),
-    [
-        ([4, 3, 4], "shard 2 has exactly 3 samples, but its stated length is 4"),
-        ([3, 3, 3], "shard 0 has at least 4 samples, but its stated length is 3"),
-        ([6, 3, 3], "shard 0 has at most 4 samples, but its stated length is 6"),
-    ],
-)
-def test_a_wrong_length_is_an_error(lengths, text):
-    with SERIAL.loader(IterableDataset(STREAM, num_shards=3), 2, ranks=Ranks(0, 2, "repeat", lengths)) as loader:
-        with pytest.raises(ValueError, match=text):
-            list(loader)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"ranks": (2, 2)}, r"index=2: must be an int from 0 to count - 1 \(1\)"),
-        ({"ranks": (0, 0)}, "count=0: must be"),
-        ({"ranks": (True, 2)}, "index=True: must be"),
-        ({"ranks": "mxnet"}, "ranks='mxnet': must be 'torch', 'mpi' or 'env'"),
-        ({"ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
-        ({"ranks": (0, 2), "seed": None}, "pass the same seed on all ranks, e.g. seed=0"),
-        (
-            {"ranks": (0, 3), "dataset": IterableDataset(STREAM, num_shards=2)},
-            "num_shards=2: each of the 3 ranks needs a shard; pass at least 3",
-        ),
-    ],
-)
-def test_wrong_arguments(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        DataLoader(**{"dataset": STREAM, "batch_size": 2, "seed": 0, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"policy": "pad"}, "policy='pad': must be 'uneven', 'drop' or 'repeat'"),
-        ({"policy": "drop", "gather": 3}, "gather=3: must be a function"),
-        ({"policy": "drop"}, "needs the length of each shard, and .* does not say it; pass .*shard_lengths"),
-        ({"policy": "drop", "shard_lengths": [5]}, "there are num_shards=2 shards; pass one length for each"),
-        ({"policy": "drop", "shard_lengths": [5, -1]}, "shard_lengths=-1"),
-        ({"policy": "repeat", "shard_lengths": [5, 5], "last_batch": "rollover"}, "pass 'keep' or 'discard'"),
-        ({"policy": "drop", "shard_lengths": [5, 5], "gather": lambda count: [count]}, "return the argument of each"),
-    ],
-)
-def test_wrong_policies(options, text):
-    last_batch = options.pop("last_batch", None) if (options := dict(options)) else None
-    with pytest.raises(ValueError, match=text):
-        list(DataLoader(STREAM, 2, seed=0, last_batch=last_batch, ranks=Ranks(0, 2, **options)))
-
-
-def test_a_filtered_dataset_has_no_known_length():
-    with pytest.raises(ValueError, match="needs the length of each shard"):
-        DataLoader(NUMBERS.filter(bool), 2, seed=0, ranks=Ranks(0, 2, "drop"))
+def test_the_first_samples_of_a_dataset_have_a_known_length():
     assert epochs(NUMBERS.take(4), 2, "drop") == [[[0, 2]], [[1, 3]]]
 
 
@@ -312,24 +258,56 @@ def test_the_state_of_a_rank_fits_only_that_rank():
                 loader.load_state_dict(states[0])
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda states: [], "there is none"),
-        (lambda states: states[:1], r"those of ranks \[1\] are missing"),
-        (lambda states: [states[0], states[0]], "rank 0 comes twice"),
-        (lambda states: [states[0], saved(2, 1, num_shards=4)[0][1]], "num_shards"),
-        (lambda states: [states[0], saved(2, 1, seed=3)[0][1]], "seed"),
-        (lambda states: [states[0], saved(3, 1)[0][1]], "ranks"),
-        (lambda states: [merge_states(states), states[0]], "is merged already"),
-        (lambda states: [states[0], {**states[1], "batch": 0}], "check"),
-        (lambda states: [states[0], "{"], "JSON"),
-        (lambda states: [states[0], {**states[1], "ended": 3}], "check"),
-    ],
+def states():
+    return saved(2, 1)[0]
+
+
+@mistakes(
+    globals(),
+    r"""
+DataLoader(STREAM, 2, seed=0, ranks=(2, 2)) -> index=2: must be an int from 0 to count - 1 (1)
+DataLoader(STREAM, 2, seed=0, ranks=(0, 0)) -> count=0: must be an int >= 1
+DataLoader(STREAM, 2, seed=0, ranks=(True, 2)) -> index=True: must be an int >= 0
+DataLoader(STREAM, 2, seed=0, ranks="mxnet") -> ranks='mxnet': must be 'torch', 'mpi' or 'env'
+DataLoader(STREAM, 2, seed=0, ranks=3) -> ranks=3: must be ... or a gluonloader.Ranks
+DataLoader(STREAM, 2, seed=None, ranks=(0, 2)) -> ...pass the same seed on all ranks, e.g. seed=0
+DataLoader(IterableDataset(STREAM, num_shards=2), 2, seed=0, ranks=(0, 3))
+    -> num_shards=2: each of the 3 ranks needs a shard; pass at least 3
+list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "pad"))) -> policy='pad': must be 'uneven', 'drop' or 'repeat'
+list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", gather=3))) -> gather=3: must be a function...
+list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop")))
+    -> ...needs the length of each shard, and ... does not say it; pass ...shard_lengths...
+list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", shard_lengths=[5])))
+    -> ...there are num_shards=2 shards; pass one length for each
+list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", shard_lengths=[5, -1]))) -> shard_lengths=-1...
+list(DataLoader(STREAM, 2, seed=0, last_batch="rollover", ranks=Ranks(0, 2, "repeat", shard_lengths=[5, 5])))
+    -> ...pass 'keep' or 'discard'
+list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", shard_lengths=[5, 5], gather=lambda count: [count])))
+    -> ...return the argument of each...
+list(DataLoader(IterableDataset(STREAM, 3), 2, seed=0, ranks=Ranks(0, 2, "repeat", [4, 3, 4])))
+    -> ...shard 2 has exactly 3 samples, but its stated length is 4...
+list(DataLoader(IterableDataset(STREAM, 3), 2, seed=0, ranks=Ranks(0, 2, "repeat", [3, 3, 3])))
+    -> ...shard 0 has at least 4 samples, but its stated length is 3...
+list(DataLoader(IterableDataset(STREAM, 3), 2, seed=0, ranks=Ranks(0, 2, "repeat", [6, 3, 3])))
+    -> ...shard 0 has at most 4 samples, but its stated length is 6...
+DataLoader(NUMBERS.filter(bool), 2, seed=0, ranks=Ranks(0, 2, "drop")) -> ...needs the length of each shard...
+NUMBERS.shard(0, 0) -> num_shards=0: must be an int >= 1
+NUMBERS.shard(2, 2) -> index=2: must be an int from 0 to num_shards - 1 (1)
+NUMBERS.shard(2, -1) -> index=-1: must be an int >= 0
+merge_states([]) -> states: there is none; pass the states of all ranks
+merge_states(states()[:1]) -> states: those of ranks [1] are missing; pass the states of all ranks
+merge_states([states()[0], states()[0]]) -> states: rank 0 comes twice; pass one state for each rank
+merge_states([states()[0], saved(2, 1, num_shards=4)[0][1]]) -> ...num_shards...
+merge_states([states()[0], saved(2, 1, seed=3)[0][1]]) -> ...seed...
+merge_states([states()[0], saved(3, 1)[0][1]]) -> ...ranks...
+merge_states([merge_states(states()), states()[0]]) -> ...is merged already...
+merge_states([states()[0], {**states()[1], "batch": 0}]) -> ...check...
+merge_states([states()[0], "{"]) -> ...JSON...
+merge_states([states()[0], {**states()[1], "ended": 3}]) -> ...check...
+""",
 )
-def test_states_that_do_not_fit_each_other(change, text):
-    with pytest.raises(ValueError, match=text):
-        merge_states(change(saved(2, 1)[0]))
+def test_mistakes(mistake):
+    mistake.check()
 
 
 def test_states_of_different_epochs():
@@ -458,12 +436,6 @@ def test_views_are_read_by_a_loader(way):
     view = NUMBERS.shard(2, 1)
     with way.loader(IterableDataset(view, num_shards=2), 2) as loader:
         assert sorted(sum((batch.tolist() for batch in loader), [])) == [1, 3, 5, 7, 9]
-
-
-@pytest.mark.parametrize(("arguments", "text"), [((0, 0), "num_shards=0"), ((2, 2), "index=2"), ((2, -1), "index=-1")])
-def test_wrong_views(arguments, text):
-    with pytest.raises(ValueError, match=re.escape(text)):
-        NUMBERS.shard(*arguments)
 
 
 def test_batches_that_one_rank_has_delivered_ahead_do_not_come_again_after_a_merge():

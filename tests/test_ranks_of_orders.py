@@ -7,21 +7,19 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import THREAD, load_or_skip
+from mistakes import mistakes
 from rank_models import Counting, Foreign, ForeignBatches
 
 from gluonloader import (
     BatchSampler,
     DataLoader,
-    IterableDataset,
     RandomSampler,
     Ranks,
     ShardedSampler,
-    SplitSampler,
     WeightedSampler,
     get_rng,
     merge_states,
 )
-from gluonloader.buckets import FixedBucketSampler
 from gluonloader.options import OnError
 
 UNCOMPARED = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
@@ -71,33 +69,6 @@ def test_ranks_draw_different_random_numbers():
 # -- any batch again ---------------------------------------------------------------------------------------------------
 
 
-@UNCOMPARED
-@pytest.mark.parametrize(
-    "order",
-    [
-        lambda: {"shuffle": True, "last_batch": "rollover", "batch_size": 3},
-        lambda: {"batch_sampler": BatchSampler(RandomSampler(23, seed=2), 3)},
-        lambda: {"batch_sampler": FixedBucketSampler(np.arange(23) % 5, 3, 2, shuffle=True, seed=1)},
-        lambda: {"sampler": Foreign(23), "batch_size": 3},
-        lambda: {"batch_sampler": ForeignBatches(23)},
-    ],
-    ids=["rollover", "batches", "buckets", "user's", "user's batches"],
-)
-def test_batches_are_found_again(order):
-    for index in range(3):
-        loader = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
-        epochs = [lists(loader) for _ in range(2)]
-        again = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
-        for epoch, batches in enumerate(epochs):
-            for number, batch in enumerate(batches):
-                assert loader.indices(epoch, number) == again.replay(epoch, number).tolist() == batch
-            again.seek(epoch, 1)
-            assert lists(again) == batches[1:]
-        if "last_batch" not in order():  # the last epoch has carried over samples into the next one
-            again.set_epoch(0)
-            assert lists(again) == epochs[0]
-
-
 def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():
     batches = BatchSampler(WeightedSampler(np.ones(10), 40, seed=1), 3)
     with THREAD.loader(range(10), batch_sampler=batches, ranks=(1, 2)) as loader:
@@ -109,28 +80,6 @@ def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-class Endless:
-    def __iter__(self):
-        return iter([[0, 1]])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"batch_sampler": Endless()}, "batch_sampler=.*: it has no length, .* add a method __len__"),
-        ({"batch_size": 2, "sampler": iter([1, 2])}, "it can be iterated only once"),
-        ({"batch_sampler": BatchSampler(range(9), 2, "rollover")}, "pass sampler=..., batch_size=... and last_batch="),
-        ({"batch_sampler": BatchSampler(RandomSampler(9), 2)}, "this RandomSampler has no seed"),
-        ({"batch_size": 2, "sampler": SplitSampler(9, 2, 0, seed=1)}, "SplitSampler.* already divides the samples"),
-        ({"batch_size": 2, "ranks": Ranks(0, 2, shard_lengths=[4, 5])}, "shard_lengths=.*: only iterable.* remove"),
-        ({"batch_size": 2, "ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
-    ],
-)
-def test_wrong_arguments(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        DataLoader(range(9), **{"ranks": (0, 2), **arguments})
 
 
 def test_without_shuffling_no_seed_is_needed():
@@ -326,46 +275,42 @@ def test_a_sampler_without_epochs_restarts_with_a_warning():
         loaders(2, sampler=Restarting(list(range(20))))[0].load_state_dict(states[0])
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda states: states[:1], r"those of ranks \[1\] are missing"),
-        (lambda states: [states[0], states[0]], "rank 0 comes twice"),
-        (lambda states: [states[0], run(loaders(2, shuffle=True), 2)[1][1]], "rank 1 has another batch than rank 0"),
-        (lambda states: [states[0], run(loaders(2, shuffle=True, seed=3), 1)[1][1]], "another seed than rank 0"),
-        (lambda states: [states[0], run(loaders(2), 1)[1][1]], "divide different orders"),
-        (lambda states: [states[0], run(loaders(3, shuffle=True), 1)[1][1]], "ranks=3: another rank has ranks=2"),
-        (lambda states: [states[0], DataLoader(range(20), 2).state_dict()], "saved by a loader without `ranks`"),
-        (lambda states: [states[0], DataLoader(IterableDataset(range(9)), 2).state_dict()], "sampler"),
-        (lambda states: [states[0], {**states[1], "batch": 0}], "check"),
-    ],
+class Endless:
+    def __iter__(self):
+        return iter([[0, 1]])
+
+
+def states():
+    return run(loaders(2, shuffle=True), 1)[1]
+
+
+@mistakes(
+    globals(),
+    r"""
+DataLoader(range(9), ranks=(0, 2), batch_sampler=Endless())
+    -> batch_sampler=...: it has no length, ... add a method __len__...
+DataLoader(range(9), 2, ranks=(0, 2), sampler=iter([1, 2])) -> ...it can be iterated only once...
+DataLoader(range(9), ranks=(0, 2), batch_sampler=BatchSampler(range(9), 2, "rollover"))
+    -> ...pass sampler=..., batch_size=... and last_batch=...
+DataLoader(range(9), ranks=(0, 2), batch_sampler=BatchSampler(RandomSampler(9), 2))
+    -> ...this RandomSampler has no seed...
+DataLoader(range(9), 2, ranks=(0, 2), sampler=SplitSampler(9, 2, 0, seed=1))
+    -> ...SplitSampler... already divides the samples...
+DataLoader(range(9), 2, ranks=Ranks(0, 2, shard_lengths=[4, 5])) -> shard_lengths=...: only iterable... remove...
+DataLoader(range(9), 2, ranks=3) -> ranks=3: must be (index, count), 'env', 'torch', 'mpi', or a gluonloader.Ranks
+merge_states(states()[:1]) -> states: those of ranks [1] are missing; pass the states of all 2 ranks
+merge_states([states()[0], states()[0]]) -> states: rank 0 comes twice; pass one state for each rank
+merge_states([states()[0], run(loaders(2, shuffle=True), 2)[1][1]]) -> ...rank 1 has another batch than rank 0...
+merge_states([states()[0], run(loaders(2, shuffle=True, seed=3), 1)[1][1]]) -> ...another seed than rank 0...
+merge_states([states()[0], run(loaders(2), 1)[1][1]]) -> ...divide different orders...
+merge_states([states()[0], run(loaders(3, shuffle=True), 1)[1][1]]) -> ...ranks=3: another rank has ranks=2...
+merge_states([states()[0], DataLoader(range(20), 2).state_dict()]) -> ...saved by a loader without `ranks`...
+merge_states([states()[0], DataLoader(IterableDataset(range(9)), 2).state_dict()]) -> ...sampler...
+merge_states([states()[0], {**states()[1], "batch": 0}]) -> ...check...
+""",
 )
-def test_states_that_do_not_fit_each_other(change, text):
-    with pytest.raises(ValueError, match=text):
-        merge_states(change(run(loaders(2, shuffle=True), 1)[1]))
-
-
-def test_batches_that_came_out_of_order_are_not_merged(tmp_path):
-    class FirstWaits:
-        def __len__(self):
-            return 24
-
-        def __getitem__(self, index):
-            while index == 0 and not go.is_set():
-                go.wait(0.01)
-            return index
-
-    go = threading.Event()
-    with THREAD.loader(FirstWaits(), 2, ranks=(0, 2), in_order=False) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-        go.set()
-    assert state["ahead"]
-    other = DataLoader(FirstWaits(), 2, seed=0, ranks=(1, 2))
-    with pytest.raises(ValueError, match="batches came out of order; save the states of all ranks"):
-        merge_states([state, run([other], 1)[1][0]])
-    with pytest.raises(ValueError, match="rank 0 of 2 delivered these batches out of order, but this is rank 0 of 1"):
-        DataLoader(FirstWaits(), 2, seed=0).load_state_dict(state)
+def test_mistakes(mistake):
+    mistake.check()
 
 
 def test_errors_of_all_ranks_count_in_a_merged_state():

@@ -7,22 +7,19 @@ import random
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD, examples, workers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from conftest import FORK, SERIAL, THREAD, workers
 from replays import LENGTH, ONLY_SERIAL_OR_PROCESSES, PIPELINES, SIZE, Continuing, Drawing, Epochal, text
 
 from gluonloader import (
-    BatchSampler,
     DataLoader,
     IterableDataset,
     RandomSampler,
     ShardedSampler,
-    SubsetSampler,
     WeightedSampler,
     get_rng,
     get_worker_info,
@@ -152,82 +149,6 @@ def test_seek_works_with_every_executor_and_with_auto_reload(way):
         assert [batch.tolist() for batch in loader] == whole[0][4:]
         loader.load_state_dict(state)
         assert [batch.tolist() for batch in loader] == whole[0][4:]
-
-
-ORDERS = {
-    "sequential": lambda n, seed: range(n),
-    "random": lambda n, seed: RandomSampler(n, seed),
-    "bijection": lambda n, seed: RandomSampler(n, seed, "bijection"),
-    "list": lambda n, seed: [f"key {i}" for i in range(n)],
-    "weighted": lambda n, seed: WeightedSampler(np.arange(n) + 1, seed=seed),
-    "subset": lambda n, seed: SubsetSampler(np.arange(n)[::-1], True, seed),
-    "epochal": lambda n, seed: Epochal(),
-    "continuing": lambda n, seed: Continuing(),
-}
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(200))
-@given(
-    kind=st.sampled_from(sorted(ORDERS)),
-    length=st.integers(1, 30),
-    size=st.integers(1, 9),
-    last_batch=st.sampled_from(["keep", "discard", "rollover"]),
-    ranks=st.integers(1, 4),
-    even=st.sampled_from(["pad", "drop", "keep"]),
-    sampler_epoch=st.integers(0, 2),
-    stops=st.lists(st.integers(0, 8), max_size=6),
-    seed=st.integers(0, 99),
-    resumes=st.booleans(),
-)
-def test_indices_are_those_that_were_delivered(
-    kind, length, size, last_batch, ranks, even, sampler_epoch, stops, seed, resumes
-):
-    def make(rank):
-        order = ORDERS[kind](length, seed)
-        if hasattr(order, "adopts"):
-            order.set_epoch(sampler_epoch)
-        if ranks > 1 and kind != "continuing":
-            order = ShardedSampler(order, ranks, rank, even)
-        return DataLoader(Anything(), batch_sampler=BatchSampler(order, size, last_batch), batchify_fn=list, seed=seed)
-
-    rank = seed % ranks
-    loader, fresh = make(rank), make(rank)
-    whole = {}
-    for epoch in range(4):
-        for number, batch in enumerate(loader):
-            whole[epoch, number] = batch
-    is_drawn = kind in ("epochal", "continuing")  # then each call draws whole epochs
-    for where in random.Random(seed).sample(sorted(whole), min(len(whole), 3 if is_drawn else 12)):
-        assert fresh.indices(*where) == whole[where] == loader.indices(*where) == fresh.replay(*where)
-    for epoch in [3] if is_drawn else range(4):
-        count = sum(where[0] == epoch for where in whole)
-        with pytest.raises(ValueError, match=f"batch={count}: epoch {epoch} has {count} batches"):
-            fresh.indices(epoch, count)
-    if not is_drawn:
-        # Epochs that are left early carry nothing over; each epoch stays what was delivered.
-        other, seen = make(rank), {}
-        for epoch, stop in enumerate(stops):
-            if resumes and epoch == 2:
-                state, other, seen = other.state_dict(), make(rank), {}
-                other.load_state_dict(json.dumps(state))
-            iterator = iter(other)
-            for batch in iterator:
-                seen[iterator.last.epoch, iterator.last.number] = batch
-                if iterator.last.number >= stop:
-                    break
-        for where in random.Random(seed).sample(sorted(seen), min(len(seen), 12)):
-            assert other.indices(*where) == seen[where]
-
-
-class Anything:
-    """A dataset whose samples are their keys."""
-
-    def __len__(self):
-        return 0
-
-    def __getitem__(self, key):
-        return key
 
 
 # -- nothing is touched ------------------------------------------------------------------------------------------------
@@ -631,8 +552,13 @@ def test_a_billion_samples_are_not_read():
         def __getitem__(self, index):
             return index
 
+    tracemalloc.start()
     with DataLoader(Huge(), 1000, True, last_batch="rollover", seed=1) as loader:
         indices = loader.indices(30, 999_999)
         assert loader.replay(30, 999_999).tolist() == indices
         loader.seek(30, 999_999)
         assert next(iter(loader)).tolist() == indices
+        assert len(json.dumps(loader.state_dict())) < 1000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6

@@ -5,7 +5,6 @@ import json
 import pickle
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, Way
 from pipelines import EPOCHS, LENGTH, PIPELINES, WAYS, Stateful, plain, rest
+from samples import FirstWaits
 
-from gluonloader import BatchSampler, DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler
-from gluonloader.errors import LoaderClosed
+from gluonloader import BatchSampler, DataLoader, IterableDataset, ShardedSampler, WeightedSampler, merge_states
 
 pytestmark = [pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning"), pytest.mark.numpy_only]
 
@@ -52,42 +51,10 @@ def test_the_remaining_batches_are_the_same_in_a_fresh_process(pipeline):
         assert found[-1] in ([[], *more[: EPOCHS - 1]], more[:EPOCHS]), way
 
 
-def test_an_iterator_loads_the_state_of_another_iterator(any_way):
-    with any_way.loader(range(20), 2, True) as loader:
-        iterator = iter(loader)
-        first = [next(iterator).tolist() for _ in range(2)]
-        state = iterator.state_dict()
-        second = [batch.tolist() for batch in iterator][:5]
-        with pytest.raises(LoaderClosed, match="this iterator has ended or was closed"):
-            iterator.state_dict()
-        iterator = iter(loader)
-        next(iterator)
-        iterator.load_state_dict(state)
-        assert iterator.state_dict() == loader.state_dict() == state
-        assert [next(iterator).tolist() for _ in range(5)] == second
-        assert loader.state_dict()["batch"] == 2 + 5
-    assert len(first) == 2
-
-
-class FirstIsLate:
-    """Reading sample 0 waits until a file exists."""
-
-    def __init__(self, go):
-        self.go = go
-
-    def __len__(self):
-        return 6000
-
-    def __getitem__(self, index):
-        while index == 0 and not self.go.exists():
-            time.sleep(0.01)
-        return index
-
-
 @pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
 def test_batches_that_were_delivered_out_of_order_are_not_repeated(way, tmp_path):
     """The first batch is late, later ones are delivered, and a resume delivers only the missing ones."""
-    dataset = FirstIsLate(tmp_path / "go")
+    dataset = FirstWaits(6000, tmp_path / "go")
     with way.loader(dataset, 2, in_order=False) as loader:
         iterator = iter(loader)
         seen = [next(iterator).tolist() for _ in range(2500)]
@@ -101,24 +68,32 @@ def test_batches_that_were_delivered_out_of_order_are_not_repeated(way, tmp_path
     assert sorted(seen) == [[index, index + 1] for index in range(0, 6000, 2)]
 
 
-@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
-def test_auto_reload_saves_the_start_of_the_next_epoch(way):
-    def make():
-        return way.loader(range(10), 2, True, auto_reload=True)
+def test_batches_that_were_delivered_out_of_order_stay_with_their_rank_and_batch_size(tmp_path):
+    data = FirstWaits(48, tmp_path / "go")
 
-    with make() as loader:
-        first, second = ([batch.tolist() for batch in loader] for _ in range(2))
-        list(loader)
-        third = [batch.tolist() for batch in loader]
-    with make() as loader:
-        list(loader)
+    def make(shares, index, size=2):
+        return THREAD.loader(data, size, sampler=ShardedSampler(range(48), shares, index), in_order=False)
+
+    with make(2, 0) as loader:
+        iterator = iter(loader)
+        seen = [next(iterator).tolist() for _ in range(3)]
         state = loader.state_dict()
-    assert (state["epoch"], state["batch"]) == (1, 0)
-    with make() as loader:
+        data.go.touch()
+    assert state["ahead"]
+    of_size = "batches of 2 samples were delivered out of order.*load the state with batch_size=2"
+    of_rank = "rank 0 of 2 delivered .* this is rank {} of {}; load the state of this rank, or save with in_order=True"
+    for where, text in [((2, 0, 4), of_size), *(((n, i), of_rank.format(i, n)) for n, i in [(2, 1), (3, 0), (1, 0)])]:
+        with make(*where) as loader:
+            before = loader.state_dict()
+            with pytest.raises(ValueError, match=f"state: ahead=.*{text}"):
+                loader.load_state_dict(state, new_batch_size=len(where) == 3)
+            assert loader.state_dict() == before
+    with make(2, 1) as loader, pytest.raises(ValueError, match="came out of order; save the states of all ranks"):
+        merge_states([state, loader.state_dict()])
+    with make(2, 0) as loader:
         loader.load_state_dict(state)
-        assert [batch.tolist() for batch in loader] == second != first
-        list(loader)
-        assert [batch.tolist() for batch in loader] == third
+        seen += [batch.tolist() for batch in loader]
+    assert sorted(sum(seen, [])) == list(range(0, 48, 2))
 
 
 def test_a_loader_without_a_seed_takes_the_saved_one():
@@ -133,48 +108,6 @@ def test_a_loader_without_a_seed_takes_the_saved_one():
     other.load_state_dict(state)
     assert [batch.tolist() for batch in other] == expected
     assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
-
-
-class Curriculum:
-    """A dataset with state_dict and load_state_dict."""
-
-    def __init__(self):
-        self.level = 0
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return self.level, index
-
-    def state_dict(self):
-        return {"level": np.int64(self.level)}
-
-    def load_state_dict(self, state):
-        self.level = state["level"]
-
-
-def test_the_datasets_state_is_restored_before_workers_read_it(any_way):
-    dataset = Curriculum()
-    dataset.level = 7
-    with any_way.loader(dataset, 2) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    with any_way.loader(Curriculum(), 2) as loader:
-        loader.load_state_dict(json.loads(json.dumps(state)))
-        assert [[array.tolist() for array in batch] for batch in loader] == [[[7, 7], [2, 3]]]
-    with any_way.loader([(0, 1)] * 4, 2) as loader, pytest.raises(ValueError, match="state: dataset: "):
-        loader.load_state_dict(state)
-
-
-def test_a_sampler_whose_state_json_cannot_hold_is_named():
-    class Odd(Stateful):
-        def state_dict(self):
-            return {"rng": object()}
-
-    loader = DataLoader(range(LENGTH), 2, sampler=Odd())
-    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot store"):
-        loader.state_dict()
 
 
 def test_keys_that_json_cannot_hold_make_batches_but_no_position():
@@ -200,100 +133,55 @@ def state_in_mid_epoch():
     return loader.state_dict()
 
 
-def leaves(value, path=()):
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, (*path, key))
-    yield path
-
-
-@pytest.mark.parametrize("path", [path for path in leaves(state_in_mid_epoch()) if path], ids=".".join)
-@pytest.mark.parametrize("wrong", ["missing", None, "text", -1, 1.5, [], {}, True])
-def test_a_changed_field_is_refused_and_named(path, wrong):
-    state = state_in_mid_epoch()
-    within = state
-    for key in path[:-1]:
-        within = within[key]
-    if within[path[-1]] == wrong and type(within[path[-1]]) is type(wrong):
-        pytest.skip("that is its value")
-    if wrong == "missing":
-        del within[path[-1]]
-    else:
-        within[path[-1]] = wrong
-    loader = make(last_batch="rollover")
-    before = loader.state_dict()
-    with pytest.raises(ValueError, match=rf"state: .*({path[-1]}|check)"):
-        loader.load_state_dict(state)
-    assert loader.state_dict() == before
-
-
 def test_a_changed_field_with_a_plausible_value_is_refused():
-    state = state_in_mid_epoch()
-    for path, value in ((("batch",), 2), (("epoch",), 5), (("carried",), [4, 5])):
-        changed = json.loads(json.dumps(state))
-        within = changed
-        for key in path[:-1]:
-            within = within[key]
-        within[path[-1]] = value
+    for changes in ({"batch": 2}, {"epoch": 5}, {"carried": [4, 5]}):
         with pytest.raises(ValueError, match="state: check=.*changed after it was saved"):
-            make(last_batch="rollover").load_state_dict(changed)
+            make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), **changes})
 
 
-def test_truncated_text_is_refused():
-    text = json.dumps(state_in_mid_epoch())
-    for length in (0, 1, len(text) // 2, len(text) - 1):
-        with pytest.raises(ValueError, match="state: "):
-            make(last_batch="rollover").load_state_dict(text[:length])
-    for other in (None, 3, [], b"\x80"):
-        with pytest.raises(ValueError, match="state: "):
-            make().load_state_dict(other)
-
-
-def nested(depth, wrap):
+def nested(depth, wrap=lambda value: [value]):
     value = 3
     for _ in range(depth):
         value = wrap(value)
     return value
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}], ids=["list", "dict"])
-@pytest.mark.parametrize("depth", [900, 100_000])
-def test_a_state_that_is_nested_deeply_is_refused(depth, wrap):
-    for path in leaves(state_in_mid_epoch()):
-        state = state_in_mid_epoch()
-        within = state
-        for key in path[:-1]:
-            within = within[key]
-        within[path[-1] if path else "more"] = nested(depth, wrap)
-        loader = make(last_batch="rollover")
-        before = loader.state_dict()
+DEEP = [nested(depth, wrap) for depth in (900, 100_000) for wrap in (lambda value: [value], lambda value: {"a": value})]
+TEXT = json.dumps(state_in_mid_epoch())
+WRONG = [
+    *(TEXT[:length] for length in (0, 1, len(TEXT) // 2, len(TEXT) - 1)),
+    *(start * depth + "1" + end * depth for start, end in ("[]", ('{"version":', "}")) for depth in (900, 100_000)),
+    *(None, 3, [], b"\x80"),
+]
+
+
+def test_what_is_no_state_is_refused_and_changes_nothing():
+    """Also what JSON cannot store, and what is nested so deeply that recursive code would fail."""
+    state = state_in_mid_epoch()
+    inside = [*DEEP, {1}, object(), b"text", {"a": {1}}, {(1, 2): 3}, 10**5000]
+    names = [*state, "more", "dataset"]
+    wrong = [*WRONG, *({**state, name: value} for name in names for value in inside)]
+    wrong += [{**state, "sampler": {**state["sampler"], name: value}} for name in state["sampler"] for value in DEEP]
+    loader = make(last_batch="rollover")
+    before = loader.state_dict()
+    for one in wrong:
         with pytest.raises(ValueError, match="^state: "):
-            loader.load_state_dict(state)
-        assert loader.state_dict() == before
+            loader.load_state_dict(one)
+    assert loader.state_dict() == before
 
 
-def test_text_that_is_nested_deeply_is_refused():
-    for opening, closing in ("[]", ('{"version":', "}")):
-        for depth in (900, 100_000):
-            with pytest.raises(ValueError, match="^state: "):
-                make().load_state_dict(opening * depth + "1" + closing * depth)
+class Odd(Stateful):
+    """Its state cannot be saved."""
+
+    def __init__(self, state):
+        super().__init__()
+        self.state_dict = lambda: state
 
 
-@pytest.mark.parametrize("wrong", [{1}, object(), b"text", {"a": {1}}, {(1, 2): 3}, 10**5000], ids=type)
-def test_a_state_with_what_json_cannot_store_is_refused(wrong):
-    for name in ("more", "batch", "sampler", "dataset"):
-        with pytest.raises(ValueError, match="^state: "):
-            make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), name: wrong})
-
-
-def test_a_state_of_a_sampler_that_is_nested_deeply_cannot_be_saved():
-    class Deep(Stateful):
-        def state_dict(self):
-            return nested(100_000, lambda value: [value])
-
-    with pytest.raises(TypeError, match=r"Deep\.state_dict\(\) returned something that JSON cannot store"):
-        DataLoader(range(LENGTH), 2, sampler=Deep()).state_dict()
+@pytest.mark.parametrize("state", [{"rng": object()}, nested(100_000)], ids=type)
+def test_a_sampler_whose_state_json_cannot_hold_is_named(state):
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot store"):
+        DataLoader(range(LENGTH), 2, sampler=Odd(state)).state_dict()
 
 
 def test_another_version_is_refused():
@@ -304,15 +192,12 @@ def test_another_version_is_refused():
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"dataset": range(21)}, "length"),
-        ({"batch_size": 4}, "batch_size"),
-        ({"last_batch": "keep"}, "last_batch"),
-        ({"seed": 2}, "seed"),
-        ({"shuffle": False}, "sampler.*kind"),
+        ({"dataset": range(21)}, "length"), ({"batch_size": 4}, "batch_size"), ({"last_batch": "keep"}, "last_batch"),
+        ({"seed": 2}, "seed"), ({"shuffle": False}, "sampler.*kind"),
         ({"shuffle": False, "sampler": WeightedSampler([1] * 20, seed=1)}, "sampler.*kind"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)
+)  # fmt: skip
 def test_a_loader_with_other_arguments_refuses_the_state_and_names_the_difference(changes, field):
     state = state_in_mid_epoch()
     loader = make(**{"last_batch": "rollover", **changes})
@@ -368,38 +253,6 @@ class Listed:
 
     def load_state_dict(self, state):
         self.order[:], self.epoch = state["order"], state["epoch"]
-
-
-ORDERS = {
-    "shuffle": {"batch_size": 3, "shuffle": True},
-    "rollover": {"batch_size": 3, "shuffle": True, "last_batch": "rollover"},
-    "sampler": {"batch_size": 3, "sampler": WeightedSampler([1, 2] * 10)},
-    "ranks": {"batch_size": 3, "sampler": ShardedSampler(RandomSampler(20, seed=2), 2, 1)},
-    "batch_sampler": {"batch_sampler": BatchSampler(RandomSampler(20, seed=2), 3, "rollover")},
-}
-
-
-@pytest.mark.parametrize("seed", [None, 4])
-@pytest.mark.parametrize("name", ORDERS)
-@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
-def test_a_copy_is_at_the_same_position_and_independent(way, name, seed):
-    """Reading, moving and closing a copy changes nothing for the original, and the other way round."""
-    with way.loader(range(20), seed=seed, **copy.deepcopy(ORDERS[name])) as loader:
-        list(loader)
-        iterator = iter(loader)
-        next(iterator)
-        expected = loader.state_dict()
-        twins = [copy.copy(loader) for _ in range(2)]
-        with twins[0] as first:
-            assert first.state_dict() == loader.state_dict() == expected
-            ahead = [[batch.tolist() for batch in first] for _ in range(3)]
-            first.set_epoch(7)
-            list(first)
-        assert loader.state_dict() == expected
-        assert [batch.tolist() for batch in iterator] == ahead[0]
-        assert [[batch.tolist() for batch in loader] for _ in range(2)] == ahead[1:]
-        with twins[1] as second:
-            assert [[batch.tolist() for batch in second] for _ in range(3)] == ahead
 
 
 def test_a_copy_has_its_own_sampler_but_the_same_dataset():

@@ -67,28 +67,6 @@ def test_a_refused_state_changes_nothing():
         assert loader.state_dict() == before
 
 
-def test_batches_ahead_cannot_be_mapped(tmp_path):
-    class FirstWaits:
-        def __len__(self):
-            return 48
-
-        def __getitem__(self, index):
-            while index == 0 and not (tmp_path / "go").exists():
-                pass
-            return index
-
-    with THREAD.loader(FirstWaits(), 2, in_order=False) as loader:
-        iterator = iter(loader)
-        seen = [next(iterator).tolist() for _ in range(3)]
-        state = loader.state_dict()
-        (tmp_path / "go").touch()
-    assert state["ahead"]
-    assert [0, 1] not in seen
-    text = r"state: ahead=.*batches of 2 samples were delivered out of order.*load the state with batch_size=2"
-    with THREAD.loader(FirstWaits(), 4, in_order=False) as loader, pytest.raises(ValueError, match=text):
-        loader.load_state_dict(state, new_batch_size=True)
-
-
 def test_carried_samples_have_to_fit_into_the_first_batch():
     state = state_after(DataLoader(range(7), 4, last_batch="rollover", seed=1), None)
     loader = DataLoader(range(7), 3, last_batch="rollover", seed=1)

@@ -5,7 +5,6 @@ import json
 import pickle
 from collections import deque
 from itertools import islice, zip_longest
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,7 @@ from gluonloader import (
     MixtureSampler,
     RandomSampler,
     Ranks,
-    SequentialSampler,
     ShardedSampler,
-    WeightedSampler,
 )
 from gluonloader.sampler.base import start_pass
 from gluonloader.text import PackingSampler, TokenDataset
@@ -417,10 +414,6 @@ def test_shares_of_ranks():
     assert [list(ShardedSampler(make(), 3, rank, "keep")) for rank in range(3)] == [order[rank::3] for rank in range(3)]
 
 
-def words(lengths):
-    return TokenDataset([np.zeros(length, int) for length in lengths])
-
-
 def test_a_dict_names_the_sources():
     named = MixtureSampler({"web": 60, "code": 40}, weights={"code": 0.75, "web": 0.25}, num_samples=40, seed=3)
     plain = MixtureSampler([60, 40], weights=[0.25, 0.75], num_samples=40, seed=3)
@@ -483,42 +476,6 @@ def test_no_change_is_scheduled_for_a_window_that_was_planned_before():
 
 
 # -- Mistakes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"sources": []}, "pass at least one dataset"),
-        ({"sources": [3, 0]}, r"len\(sources\[1\]\)=0: it has no samples; remove it"),
-        ({"sources": [3, iter([])]}, r"sources\[1\].*must be a dataset with a length"),
-        ({"sources": iter([3, 4])}, "pass at least one dataset, in a list or a dict"),
-        ({"sources": "web.bin"}, "sources='web.bin': pass at least one dataset, in a list or a dict"),
-        ({"sources": [3, "web.bin"]}, r"sources\[1\]='web.bin': it is a path or a name: pass a dataset"),
-        ({"sources": {"web": 3, "code": Path("code.bin")}}, r"sources\['code'\]=.*it is a path or a name"),
-        ({"sources": {"web": 3, "code": 0}}, r"len\(sources\['code'\]\)=0: it has no samples; remove it"),
-        ({"sources": {"web": 3, "code": 4}, "weights": {"web": 1}}, r"the names are \['web', 'code'\]"),
-        ({"weights": {"web": 1}}, "the sources have no names; pass a list"),
-        ({"sources": [words([0, 0]), words([1])], "unit": "tokens"}, r"sources\[0\]: its documents have no tokens"),
-        ({"weights": [1]}, "pass 2 numbers >= 0, one for each dataset"),
-        ({"weights": [0, 0]}, "pass 2 numbers >= 0"),
-        ({"weights": [1, float("nan")]}, "pass 2 numbers >= 0"),
-        ({"weights": [1, 1], "temperature": 2}, "weights, temperature and epochs all set the shares; pass one of them"),
-        ({"temperature": 0}, "temperature=0: must be a number > 0"),
-        ({"unit": "words"}, "unit='words': must be 'samples' or 'tokens'"),
-        ({"unit": "tokens"}, "unit='tokens' needs the lengths of its samples; pass a TokenDataset"),
-        ({"stop": "never"}, "stop='never': must be 'first' or 'all'"),
-        ({"num_samples": 0}, "num_samples=0: must be an int >= 1"),
-        ({"samplers": [SequentialSampler(3)]}, "pass 2 samplers, one for each dataset"),
-        ({"samplers": [SequentialSampler(3), iter([])]}, r"samplers\[1\].*must be a sampler of gluonloader"),
-        ({"samplers": [SequentialSampler(3), []]}, r"samplers\[1\].*at least one index"),
-        ({"samplers": [SequentialSampler(3), RandomSampler(4)]}, r"its order has no seed; pass seed=\.\.\. to it"),
-        ({"samplers": [SequentialSampler(3), WeightedSampler([1] * 4, seed=0)]}, "its weights may change"),
-        ({"samplers": [SequentialSampler(3), ShardedSampler(range(4), 2, 0)]}, "pass ranks to the loader instead"),
-    ],
-)
-def test_mistakes(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        MixtureSampler(**{"sources": [3, 4], "seed": 0, **arguments})
 
 
 def test_an_index_outside_of_its_dataset():

@@ -1,7 +1,6 @@
 """Shares of one order: disjoint and complete, even if the number of ranks changes in mid-epoch."""
 
 import sys
-import time
 import tracemalloc
 from itertools import chain, islice
 from types import SimpleNamespace
@@ -12,14 +11,12 @@ from hypothesis import strategies as st
 from rank_models import WITHOUT_WEIGHTS
 
 from gluonloader import (
-    BatchSampler,
     BlockShuffleSampler,
     DataLoader,
     RandomSampler,
     SequentialSampler,
     ShardedSampler,
     SubsetSampler,
-    WeightedSampler,
     get_rng,
 )
 from gluonloader import ranks as ranks_module
@@ -67,51 +64,6 @@ def test_a_share_of_a_sampler_without_epochs():
     share = ShardedSampler(range(5), 2, 0)
     share.set_epoch(3)
     assert list(share) == [0, 2, 4]
-
-
-def test_changed_weights_reach_a_share_at_once():
-    weighted = WeightedSampler([1, 0], 100, seed=0)
-    keys = iter(ShardedSampler(weighted, 4, 1))
-    assert list(keys.cut(5)) == [0] * 5
-    weighted.weights = [0, 1]
-    assert list(keys.cut(30)) == [1] * 20
-    batches = iter(BatchSampler(ShardedSampler(weighted, 4, 1), 5))
-    assert next(batches) == [1] * 5
-    weighted.weights = [1, 0]
-    assert list(batches) == [[0] * 5] * 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"num_shards": 0}, "num_shards=0: must be an int >= 1"),
-        ({"num_shards": 2.0}, "num_shards=2.0"),
-        ({"index": 2}, r"index=2: must be an int from 0 to num_shards - 1 \(1\)"),
-        ({"index": -1}, "index=-1: must be an int >= 0"),
-        ({"even": "uneven"}, "even='uneven': must be 'pad', 'drop' or 'keep'"),
-        ({"sampler": RandomSampler(5)}, r"sampler=RandomSampler\(5\): .*set the same seed"),
-        ({"sampler": WeightedSampler([1, 2])}, "sampler=.*set the same seed"),
-        ({"sampler": 5}, r"sampler=5: it has no length; pass a sampler or indices, e.g. range\(len\(dataset\)\)"),
-        ({"sampler": iter([1])}, "sampler=.*: it has no length"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        ShardedSampler(**{"sampler": range(5), "num_shards": 2, "index": 0, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"num_replicas": 2}, r"ShardedSampler\(\) has no argument num_replicas: pass num_shards instead"),
-        ({"rank": 0}, "rank: pass index instead"),
-        ({"shuffle": True}, r"shuffle: pass sampler=RandomSampler\(len\(dataset\), seed=...\) instead"),
-        ({"drop_last": True}, 'drop_last: pass even="drop" instead'),
-    ],
-)
-def test_arguments_of_torch_are_answered_with_the_name_used_here(words, text):
-    with pytest.raises(TypeError, match=text):
-        ShardedSampler(range(5), **words)
 
 
 def test_repr_shows_which_share_it_is():
@@ -254,11 +206,6 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, source, package):
         ShardedSampler.of_rank(range(4), source)
 
 
-def test_a_wrong_source_is_named():
-    with pytest.raises(ValueError, match="source='slurm': must be 'torch', 'mpi' or 'env'"):
-        ShardedSampler.of_rank(range(4), "slurm")
-
-
 class Augmented:
     def __len__(self):
         return 40
@@ -312,39 +259,6 @@ def test_set_epoch_after_a_load_resumes_in_that_epoch():
     assert lists(loader) == after
     sampler.set_epoch(3)
     assert lists(loader)[2:] == rest
-
-
-def test_batches_that_came_out_of_order_stay_with_their_share(tmp_path):
-    class FirstWaits:
-        def __len__(self):
-            return 48
-
-        def __getitem__(self, index):
-            while index == 0 and not (tmp_path / "go").exists():
-                time.sleep(0.01)
-            return index
-
-    def make(shares, index):
-        sampler = ShardedSampler(range(48), shares, index)
-        return DataLoader(FirstWaits(), 2, sampler=sampler, num_workers=2, thread_pool=True, in_order=False)
-
-    with make(2, 0) as loader:
-        iterator = iter(loader)
-        seen = [next(iterator).tolist() for _ in range(3)]
-        state = loader.state_dict()
-        (tmp_path / "go").touch()
-    assert state["ahead"]
-    for shares, index in [(2, 1), (3, 0), (1, 0)]:
-        with make(shares, index) as loader:
-            before = loader.state_dict()
-            text = f"state: ahead=.*rank 0 of 2 delivered .* this is rank {index} of {shares}; load the state of this"
-            with pytest.raises(ValueError, match=f"{text} rank, or save with in_order=True"):
-                loader.load_state_dict(state)
-            assert loader.state_dict() == before
-    with make(2, 0) as loader:
-        loader.load_state_dict(state)
-        seen += [batch.tolist() for batch in loader]
-    assert sorted(sum(seen, [])) == list(range(0, 48, 2))
 
 
 def test_ranks_of_torchs_sampler_have_different_random_numbers():

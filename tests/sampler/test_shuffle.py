@@ -187,20 +187,6 @@ def test_a_billion_samples_need_no_table():
     assert len({*first, *late}) == 2000
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"length": 2**62 + 1}, "length=.*at most 2\\*\\*62"),
-        ({"method": "table"}, "method='table': must be 'permutation', 'bijection', or None"),
-        ({"seed": "x"}, "seed='x': must be an int"),
-        ({"seed": 1.0}, "seed=1.0: must be an int"),
-    ],
-)
-def test_wrong_arguments_of_random_are_named(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        RandomSampler(**{"length": 5, **arguments})
-
-
 # -- SubsetSampler ----------------------------------------------------------------------------------------------------
 
 
@@ -215,21 +201,10 @@ def test_a_subset_comes_in_the_given_order_or_shuffled(indices, seed):
     assert all(type(index) is int for index in first)
 
 
-@pytest.mark.parametrize("indices", [[1.5], "ab", [[1, 2]], [[1], [1, 2]], None, [True, False], {1, 2}])
-def test_a_wrong_subset_is_named(indices):
-    with pytest.raises(ValueError, match="indices: pass a list or an array of ints"):
-        SubsetSampler(indices)
-
-
 def test_a_subset_of_other_indices_refuses_a_position():
     state = position(SubsetSampler([1, 2, 3]))
     with pytest.raises(ValueError, match=r"state: sampler\.indices="):
         resumed(SubsetSampler([1, 2, 4]), state, 0)
-
-
-def test_shuffle_of_a_subset_must_be_a_bool():
-    with pytest.raises(ValueError, match="shuffle='no': must be True or False"):
-        SubsetSampler([1], shuffle="no")
 
 
 # -- BlockShuffleSampler ----------------------------------------------------------------------------------------------
@@ -276,21 +251,6 @@ def test_blocks_of_one_size():
     assert list(sampler) == list(BlockShuffleSampler([4, 4, 2], 1, 0))
     assert len(BlockShuffleSampler.of_size(8, 4)) == 8
     assert list(BlockShuffleSampler.of_size(0, 4)) == list(BlockShuffleSampler([])) == []
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: BlockShuffleSampler([3, -1]), "blocks=-1: all lengths must be >= 0"),
-        (lambda: BlockShuffleSampler([1.5]), "blocks: pass a list or an array of ints"),
-        (lambda: BlockShuffleSampler([1], buffer=0), "buffer=0: must be an int >= 1"),
-        (lambda: BlockShuffleSampler.of_size(5, 0), "block_size=0: must be an int >= 1"),
-        (lambda: BlockShuffleSampler.of_size(-5, 2), "length=-5"),
-    ],
-)
-def test_wrong_arguments_of_blocks_are_named(make, text):
-    with pytest.raises(ValueError, match=text):
-        make()
 
 
 # -- WeightedSampler --------------------------------------------------------------------------------------------------
@@ -391,37 +351,6 @@ def test_weights_are_read_only_and_wrong_weights_are_refused():
 def test_the_largest_random_number_chooses_the_last_possible_index():
     picked = WeightTable(np.array([0.1] * 10 + [0])).pick(np.array([2.0**-53, 1 - 2.0**-53, 1.0]))
     assert picked.tolist() == [0, 9, 9]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"weights": []}, "weights: pass a number >= 0 .*sum is 0"),
-        ({"weights": [0, 0]}, "weights: .*sum is 0"),
-        ({"weights": [1, -2]}, r"weights: .*weights\[1\] is -2"),
-        ({"weights": [1, float("nan")]}, r"weights: .*weights\[1\] is nan"),
-        ({"weights": [float("inf")]}, r"weights: .*weights\[0\] is inf"),
-        ({"weights": [1e308, 1e308]}, "weights: .*sum is inf"),
-        ({"weights": [[1, 2]]}, r"weights: .*not values of shape \(1, 2\)"),
-        ({"weights": ["a"]}, "weights: .*could not convert"),
-        ({"weights": None}, "weights: pass a number >= 0"),
-        ({"num_samples": -1}, "num_samples=-1: must be an int >= 0"),
-        ({"num_samples": 2.5}, "num_samples=2.5: must be an int >= 0"),
-        (
-            {"num_samples": 3, "replacement": False},
-            "num_samples=3: must be at most 2, the number of weights > 0, if replacement=False",
-        ),
-        (
-            {"weights": [1, 0], "replacement": False},
-            "num_samples=2: must be at most 1, the number of weights > 0, if replacement=False",
-        ),
-        ({"replacement": "no"}, "replacement='no': must be True or False"),
-        ({"seed": "x"}, "seed='x': must be an int"),
-    ],
-)
-def test_wrong_arguments_of_weighted_are_named(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        WeightedSampler(**{"weights": [1, 2], **arguments})
 
 
 def test_a_position_saved_with_other_weights_is_refused():
