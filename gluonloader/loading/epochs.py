@@ -313,7 +313,7 @@ class Epochs:
             executor = self.workers.executor(self._next.number)  # a new one, if workers need the loaded dataset
             plan = self._next_plan()
             set_generators = self._next.set_generators
-            self._next = Next(plan.epoch + 1, plan, loaded_number=self._next.loaded_number)
+            self._next = Next(plan.epoch + 1, plan)
         epoch.replace(executor, plan)
         set_generators()
 
