@@ -72,6 +72,8 @@ def _place_of(url: str) -> str:
 
 def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
     """The files that match a pattern."""
+    if has_magic(_place_of(pattern)):
+        raise bad_argument("paths", pattern, "the bucket cannot be a pattern; make a FileDataset for each bucket")
     fixed = takewhile(lambda part: not has_magic(part), pattern.split("/")[:-1])
     folder = "/".join([*fixed, ""])
     parts = pattern[len(folder) :].split("/")

@@ -230,6 +230,12 @@ MISTAKES = [
         "a list",
     ),
     (
+        "a pattern for buckets",
+        lambda: files("s3://buck*/*.jpg"),
+        ValueError,
+        "paths='s3://buck*/*.jpg': the bucket cannot be a pattern; make a FileDataset for each bucket",
+    ),
+    (
         "a file that is larger than the cache",
         lambda: files(["s3://bucket/large.rec"]),
         ValueError,
