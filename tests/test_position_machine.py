@@ -19,7 +19,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, examples, workers
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from rank_models import BATCH_SAMPLERS, SAMPLERS, Division, weighted_order
 from samples import Keys
 
@@ -27,14 +27,15 @@ from gluonloader import Ranks, merge_states
 
 PROGRAMS = int(os.environ.get("GLUONLOADER_PROGRAMS", "0"))
 STEPS = 30
-KNOWN = {*SAMPLERS, *BATCH_SAMPLERS} - {"users", "stateful", "users batches"}  # of the library
+NAMED = {**SAMPLERS, **BATCH_SAMPLERS}
+KNOWN = {*NAMED} - {"users", "stateful", "users batches"}  # of the library
 FUNCTIONS = {"function", "function of batches"}  # lambdas, which cannot be pickled
 SIZES = st.integers(1, 6)
 POLICIES = st.sampled_from(["repeat", "drop", "uneven"])
 
 
 class Positions(RuleBasedStateMachine):
-    """Loaders of all ranks, each with an iterator if the epoch has started.
+    """Loaders of all ranks, each with an iterator if the epoch has started; their sampler is the one of this `name`.
 
     epoch, start, number    of the position where the loaders were made or have loaded: `number` batches of each rank
                             came before the offset `start`
@@ -50,7 +51,6 @@ class Positions(RuleBasedStateMachine):
     """
 
     @initialize(
-        name=st.sampled_from([*SAMPLERS, *BATCH_SAMPLERS, "shuffle", "weighted"]),
         length=st.sampled_from([1, 2, 3, 7, 8, 16, 40, 61]),
         size=SIZES,
         last_batch=st.sampled_from(["keep", "keep", "discard", "rollover"]),
@@ -61,13 +61,13 @@ class Positions(RuleBasedStateMachine):
         alone=st.booleans(),
         auto_reload=st.booleans(),
     )
-    def make(self, name, length, size, last_batch, count, policy, way, in_order, alone, auto_reload):
-        self.name, self.length, self.way, self.count, self.policy = name, length, way, count, policy
+    def make(self, length, size, last_batch, count, policy, way, in_order, alone, auto_reload):
+        self.length, self.way, self.count, self.policy = length, way, count, policy
         self.auto_reload, self.weights = auto_reload, None
-        self.in_order, self.alone = in_order or way is SERIAL, alone and name != "stateful"
-        of_batches = name in BATCH_SAMPLERS
+        self.in_order, self.alone = in_order or way is SERIAL, alone and self.name != "stateful"
+        of_batches = self.name in BATCH_SAMPLERS
         self.resized, self.jumped = set(), False
-        self.arguments, self.order_of = {**SAMPLERS, **BATCH_SAMPLERS}[name]
+        self.arguments, self.order_of = NAMED[self.name]
         self.size, self.last_batch = (None, "keep") if of_batches else (size, last_batch)
         self.open()
         self.at(0, 0, 0, [[] for _ in range(count)])
@@ -112,6 +112,13 @@ class Positions(RuleBasedStateMachine):
 
     @rule(steps=st.integers(0, 5))
     def read(self, steps):
+        self.advance(steps)
+
+    @rule()
+    def finish(self):
+        self.advance(100)
+
+    def advance(self, steps):
         """Reads batches of each rank, or the whole rest of the epoch if fewer are left."""
         if self.iterators is None and self.number == 0:
             assert [len(loader) for loader in self.loaders] == [*map(len, self.division.batches)]
@@ -293,14 +300,16 @@ class Positions(RuleBasedStateMachine):
             for loader in self.loaders:
                 assert loader.upcoming(count, all_ranks=True)[: len(keys)] == keys[:count]
 
-    @precondition(lambda self: self.name != "stateful" and not self.left)
+    # What was carried over is known to `indices` only if no epoch was left out.
+    @precondition(
+        lambda self: self.name != "stateful" and not self.left and not (self.jumped and self.last_batch == "rollover")
+    )
     @rule(data=st.data())
     def indices(self, data):
         """Batches that were delivered, and those that are due, have these indices, and are made again."""
         for rank, loader in enumerate(self.loaders):
-            known = dict(self.delivered[rank])
-            if not (self.jumped and self.last_batch == "rollover"):  # then it is known what was carried over
-                known |= {(self.epoch, self.number + number): batch for number, batch in self.due(rank).items()}
+            due = {(self.epoch, self.number + number): batch for number, batch in self.due(rank).items()}
+            known = self.delivered[rank] | due
             for where in [data.draw(st.sampled_from(sorted(known)))] if known else []:
                 with suppress(ValueError) if self.may_be_unknown(where[0]) else nullcontext():
                     assert loader.indices(*where) == loader.replay(*where) == known[where]
@@ -311,16 +320,16 @@ class Positions(RuleBasedStateMachine):
         return resized or self.weights is not None or (self.last_batch == "rollover" and self.resized)
 
 
-Positions.TestCase.settings = settings(
-    max_examples=PROGRAMS or examples(120),
-    stateful_step_count=STEPS,
-    suppress_health_check=list(HealthCheck),
-    derandomize=not PROGRAMS,
-)
-TestPositions = Positions.TestCase
-TestPositions.pytestmark = [
-    pytest.mark.numpy_only,
-    pytest.mark.filterwarnings("ignore:.* ranks divide its order"),
-    pytest.mark.filterwarnings("ignore:.*has no epoch"),
-    pytest.mark.filterwarnings("ignore:last_batch='discard' drops all"),
-]
+@pytest.mark.numpy_only
+@pytest.mark.filterwarnings("ignore:.* ranks divide its order")
+@pytest.mark.filterwarnings("ignore:.*has no epoch")
+@pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
+@pytest.mark.parametrize("name", NAMED)
+def test_programs_agree_with_the_model(name):
+    programs = settings(
+        max_examples=(PROGRAMS or max(45, examples(150))) // len(NAMED),
+        stateful_step_count=STEPS,
+        suppress_health_check=list(HealthCheck),
+        derandomize=not PROGRAMS,
+    )
+    run_state_machine_as_test(type("Positions", (Positions,), {"name": name}), settings=programs)

@@ -20,6 +20,7 @@ from gluonloader import (
     get_rng,
     merge_states,
 )
+from gluonloader.buckets import FixedBucketSampler
 from gluonloader.options import OnError
 
 UNCOMPARED = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
@@ -67,6 +68,33 @@ def test_ranks_draw_different_random_numbers():
 
 
 # -- any batch again ---------------------------------------------------------------------------------------------------
+
+
+@UNCOMPARED
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda: {"shuffle": True, "last_batch": "rollover", "batch_size": 3},
+        lambda: {"batch_sampler": BatchSampler(RandomSampler(23, seed=2), 3)},
+        lambda: {"batch_sampler": FixedBucketSampler(np.arange(23) % 5, 3, 2, shuffle=True, seed=1)},
+        lambda: {"sampler": Foreign(23), "batch_size": 3},
+        lambda: {"batch_sampler": ForeignBatches(23)},
+    ],
+    ids=["rollover", "batches", "buckets", "user's", "user's batches"],
+)
+def test_batches_are_found_again(order):
+    for index in range(3):
+        loader = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
+        epochs = [lists(loader) for _ in range(2)]
+        again = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
+        for epoch, batches in enumerate(epochs):
+            for number, batch in enumerate(batches):
+                assert loader.indices(epoch, number) == again.replay(epoch, number).tolist() == batch
+            again.seek(epoch, 1)
+            assert lists(again) == batches[1:]
+        if "last_batch" not in order():  # the last epoch has carried over samples into the next one
+            again.set_epoch(0)
+            assert lists(again) == epochs[0]
 
 
 def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():

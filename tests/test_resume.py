@@ -255,6 +255,18 @@ class Listed:
         self.order[:], self.epoch = state["order"], state["epoch"]
 
 
+def test_an_epoch_that_is_left_after_a_resume_passes_on_what_it_was_started_with():
+    def make():
+        return DataLoader(range(20), 3, True, last_batch="rollover", seed=4)
+
+    loader, other = make(), make()
+    list(loader)
+    next(iter(loader))
+    other.load_state_dict(loader.state_dict())
+    next(iter(other))
+    assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
+
+
 def test_a_copy_has_its_own_sampler_but_the_same_dataset():
     dataset, sampler = list(range(20)), Listed(20)
     sampler.dataset = dataset  # a sampler may refer to the dataset
