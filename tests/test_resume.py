@@ -96,6 +96,18 @@ def test_batches_that_were_delivered_out_of_order_stay_with_their_rank_and_batch
     assert sorted(sum(seen, [])) == list(range(0, 48, 2))
 
 
+def test_set_epoch_to_an_epoch_that_an_iterator_has_loaded_starts_it_again():
+    loader, other = make(), make()
+    list(loader)
+    state = loader.state_dict()
+    expected = [batch.tolist() for batch in loader]
+    iterator = iter(other)
+    iterator.load_state_dict(state)
+    assert [batch.tolist() for batch in iterator] == expected
+    other.set_epoch(1)
+    assert [batch.tolist() for batch in other] == expected
+
+
 def test_a_loader_without_a_seed_takes_the_saved_one():
     np.random.seed(1)
     loader = DataLoader(range(30), 3, True)

@@ -45,6 +45,18 @@ def test_changed_weights_are_in_the_state(replacement, ranks):
     np.testing.assert_array_equal(weighted_in(other).weights, changed())
 
 
+def test_a_state_after_a_resume_contains_the_weights_too():
+    loader = make()
+    iterator = iter(loader)
+    loader.sampler.weights = changed()
+    next(iterator)
+    for _ in range(3):
+        state, loader = json.dumps(loader.state_dict()), make()
+        loader.load_state_dict(state)
+        next(iter(loader))
+    np.testing.assert_array_equal(loader.sampler.weights, changed())
+
+
 def test_a_state_from_before_the_weights_were_changed_restores_the_first_weights():
     loader = make()
     state = loader.state_dict()
