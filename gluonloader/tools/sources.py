@@ -9,6 +9,7 @@ import gzip
 import io
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
@@ -130,6 +131,8 @@ def _lines_in(file: BinaryIO, lines: BinaryIO, path: str, place: FilePlace) -> I
     offset, row = place.offset, place.row
     while rows := lines.readlines(PIECE):
         offset, first, row = offset + sum(map(len, rows)), row, row + len(rows)
+        if first == 0:
+            rows[0] = rows[0].removeprefix(BOM_UTF8)
         yield FilePiece(path, first, rows, FilePlace(place.file, offset, row, file.tell()))
 
 

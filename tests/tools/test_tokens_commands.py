@@ -113,6 +113,15 @@ def test_truncation_and_padding_of_the_tokenizer_are_not_applied(tmp_path, token
     assert [tokens.tolist() for tokens in TokenDataset(tmp_path / "out")] == [[2, 3, 4, 5, 1], [6, 1]]
 
 
+@pytest.mark.parametrize(("ending", "line"), [(".txt", "a b"), (".jsonl", '{"text": "a b"}')])
+def test_a_byte_order_mark_is_no_token(tmp_path, tokenizer, ending, line):
+    source = tmp_path / f"corpus{ending}"
+    source.write_bytes(f"\ufeff{line}\n{line}\n".encode())
+    arguments = ["make", str(source), "--tokenizer", tokenizer, "--out", str(tmp_path / "out"), "--num-workers", "0"]
+    assert command(*arguments) == 0
+    assert [tokens.tolist() for tokens in TokenDataset(tmp_path / "out")] == [tokens_of("a b", end=False)] * 2
+
+
 def test_lines_of_any_length_are_read_once(tmp_path, tokenizer):
     rng = random.Random(0)
     sizes = [*rng.choices([1, 50, 10_000, 300_000], k=40), 1_500_000]  # characters; a piece has 1 MB
