@@ -289,13 +289,13 @@ class Fetcher(Clients[Program]):
             if self._questions.free and self._questions.may_start(question):
                 self._questions.start(question)
         if self._is_changed:
-            self._look()
+            self._update_needed()
         self._provide_all()
         self._blocks.repeat_slow()
         self._answer_wants()
 
-    def _look(self) -> None:
-        """Looks what clients need; not after each event, since there may be thousands of blocks."""
+    def _update_needed(self) -> None:
+        """Collects what clients need; not after each event, since there may be thousands of blocks."""
         self._is_changed = False
         self._needed = needed = self._need()
         self._missing = dict.fromkeys(block for block, when in needed.items() if when != _RECENT)
