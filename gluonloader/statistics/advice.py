@@ -89,7 +89,7 @@ def _idle(stats: LoaderStats) -> float:
 
 def _on_slow_batches(stats: LoaderStats) -> str:
     """A few samples take very long, and prefetched batches do not cover this."""
-    if stats.slow_s < _SLOW * stats.waited_s:
+    if stats.slow_s < _SLOW * stats.waited_s or not stats.epochs:  # those of a whole program have no epochs
         return ""
     slow = max(stats.epochs, key=lambda epoch: epoch.slowest_s)
     usual = duration((stats.made_s - stats.slow_s) / stats.batches)

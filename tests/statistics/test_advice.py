@@ -83,6 +83,7 @@ def test_a_few_slow_batches_are_named():
     text = advise(stats(tally), True)
     assert "A few slow batches took 3 s: batch 7 of epoch 0 took 3 s, a usual batch 10 ms" in text
     assert "loader.replay(0, 7)" in text
+    assert "A few slow batches" not in advise(stats(tally, epochs=()), True)  # as for a whole program
 
 
 def test_waiting_for_a_core_is_no_waiting_for_data():
