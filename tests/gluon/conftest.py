@@ -6,7 +6,7 @@ MXNet is imported in `sides`, by each test file: a skip raised in a conftest wou
 import os
 
 import pytest
-from parity import allow_reruns, one_minute
+from parity import allow_reruns, no_hang
 
 pytest.register_assert_rewrite("installs")
 
@@ -44,7 +44,7 @@ def way(request):
 @pytest.fixture(autouse=True)
 def bounded():
     """No test takes longer than a minute: Gluon may hang when a loader with work in flight is deleted."""
-    with one_minute():
+    with no_hang():
         yield
 
 
