@@ -77,7 +77,9 @@ def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
     fixed = takewhile(lambda part: not has_magic(part), pattern.split("/")[:-1])
     folder = "/".join([*fixed, ""])
     parts = pattern[len(folder) :].split("/")
-    return [found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts)]
+    remotes = [found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts)]
+    known = _found(cache, [remote.url for remote in remotes if not remote.etag])
+    return [known.get(remote.url, remote) for remote in remotes]
 
 
 def _is_like(names: list[str], parts: list[str]) -> bool:
@@ -96,10 +98,14 @@ def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
     for place, group in groupby(wanted, _place_of):
         if not place.startswith(("http://", "https://")):
             known.update(_listed(cache, list(group)))
-    if others := [url for url in wanted if url not in known]:
-        with ThreadPoolExecutor(cache.options.requests) as threads:  # each has a connection of its own
-            known.update(zip(others, threads.map(lambda url: cache.reader.find(url), others), strict=True))
+    known.update(_found(cache, [url for url in wanted if url not in known]))
     return [known[url] for url in urls]
+
+
+def _found(cache: NodeCache, urls: list[str]) -> dict[str, Remote]:
+    """The versions of files that no list tells, each by a request."""
+    with ThreadPoolExecutor(cache.options.requests) as threads:  # each has a connection of its own
+        return dict(zip(urls, threads.map(lambda url: cache.reader.find(url), urls), strict=True))
 
 
 def _listed(cache: NodeCache, urls: list[str]) -> Iterator[tuple[str, Remote]]:

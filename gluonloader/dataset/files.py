@@ -13,12 +13,11 @@ import glob
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence, Sized
-from functools import cache
-from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from ..describe import call, counted, short_repr
-from ..errors import add_note, bad_argument, import_extra
+from ..errors import add_note, bad_argument
+from ..guests import fsspec
 from ..indices import checked_index, checked_indices, known_indices
 from ..stores.cache import Needed, NodeCache, check_cache
 from .base import Dataset
@@ -146,7 +145,7 @@ class _RemoteFiles:
         self._process = os.getpid()
         self._is_async = bool(kind.async_impl)
         # All others read one file after the other, and threads can do that for several files at the same time.
-        self.reads_many = self._is_async or kind.cat is not _fsspec().AbstractFileSystem.cat
+        self.reads_many = self._is_async or kind.cat is not fsspec.load().AbstractFileSystem.cat
         protocol = kind.protocol
         self._is_in_memory = "memory" in ((protocol,) if isinstance(protocol, str) else protocol)
         self._made: dict[tuple[int, int], Any] = {}
@@ -227,7 +226,7 @@ class _RemoteFiles:
 def _check_filesystem(fs: Any) -> None:
     if fs is None:
         return
-    if not isinstance(fs, _fsspec().AbstractFileSystem):
+    if not isinstance(fs, fsspec.load().AbstractFileSystem):
         raise bad_argument("fs", fs, 'must be a filesystem of fsspec, e.g. fsspec.filesystem("s3", anon=True)')
     if getattr(fs, "asynchronous", False):
         raise bad_argument("fs", fs, "make it without asynchronous=True; it is used outside of coroutines")
@@ -291,25 +290,10 @@ def _remote_files(urls: list[str], fs: Any) -> tuple[_RemoteFiles, list[str]]:
 
 def _resolved(url: str) -> tuple[Any, dict[str, Any] | None, str]:
     """The filesystem of a URL, or its class and the arguments of the class; and the name of the file."""
-    fsspec = _fsspec()
-    protocol, separator, _ = url.partition("://")
-    if not separator:
+    if "://" not in url:
         return None, None, url  # a local path among URLs
     if "::" in url:  # several filesystems, of which each contains the next one
-        filesystem, name = fsspec.core.url_to_fs(url)
+        filesystem, name = fsspec.load().core.url_to_fs(url)
         return filesystem, None, name
-    # The filesystem itself is made when it is needed, since it may start a thread, which workers should not inherit.
-    kind = fsspec.get_filesystem_class(protocol)
-    return kind, kind._get_kwargs_from_urls(url), kind._strip_protocol(url)
-
-
-def _fsspec() -> ModuleType:
-    fsspec = import_extra("fsspec", "fsspec")
-    _renew_lock_in_forks()
-    return fsspec
-
-
-@cache  # once
-def _renew_lock_in_forks() -> None:
-    # fsspec itself leaves this lock as it is in a forked process, although another thread may have held it.
-    os.register_at_fork(after_in_child=import_extra("fsspec.asyn", "fsspec").reset_lock)
+    found = fsspec.locate(url)
+    return found.kind, found.options, found.name

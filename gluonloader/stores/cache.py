@@ -203,7 +203,7 @@ class RemoteFile:
     """
 
     def __init__(self, cache: NodeCache, remote: Remote, bounds: Bounds | None = None) -> None:
-        self.cache, self.remote = cache, remote
+        self.cache, self.remote, self._remotes = cache, remote, {remote.key: remote}
         self.bounds = Bounds.equal(remote.size, cache.options.block) if bounds is None else bounds
 
     def __len__(self) -> int:
@@ -261,7 +261,7 @@ class RemoteFile:
             yield BlockPart(data, self.bounds.starts.item(place), order[first:last])
 
     def _open(self, places: Iterable[int]) -> Iterator[mmap]:
-        return self.cache.reader.open(list(map(self._block, places)), {self.remote.key: self.remote})
+        return self.cache.reader.open(list(map(self._block, places)), self._remotes)
 
     def _block(self, place: int) -> Block:
         return Block(self.remote.key, self.bounds.starts.item(place), self.bounds.stops.item(place))
@@ -274,7 +274,7 @@ class RemoteFile:
         several = lasts > firsts
         more = [np.arange(first, last + 1) for first, last in zip(firsts[several], lasts[several], strict=True)]
         places = np.unique(np.concatenate([firsts, *more]))
-        return Needed(self.cache, {self.remote.key: self.remote}, list(map(self._block, places.tolist())))
+        return Needed(self.cache, self._remotes, list(map(self._block, places.tolist())))
 
 
 class _Stream(io.RawIOBase):

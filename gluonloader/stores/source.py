@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ..errors import StoreError, import_extra
-from ..guests import obstore
+from ..guests import fsspec, obstore
 from ..locks import Lock
 from .messages import FaultKind
 from .objects import Remote
@@ -45,9 +45,9 @@ def check_readable(url: str) -> None:
         return
     if find_spec("fsspec") is None:
         obstore.check_installed(url)
-    fsspec: Any = import_extra("fsspec", "fsspec")
+    fsspec.load()
     try:
-        fsspec.get_filesystem_class(url.partition("://")[0])
+        fsspec.locate(url)
     except (ImportError, ValueError) as error:
         cure = (
             "install it, or obstore, which needs Python 3.11"
@@ -205,25 +205,17 @@ class _Files:
 
     def find(self, url: str) -> Remote:
         filesystem, path = self._of(url)
-        try:
+        with _faults():
             filesystem.invalidate_cache()
             about = filesystem.info(path)
-        except FileNotFoundError as error:
-            raise Fault("missing", _MISSING) from error
-        except PermissionError as error:
-            raise Fault("refused", f"{error}") from error
-        except Exception as error:
-            raise Fault("other", f"{type(error).__name__}: {error}") from error
         return Remote(url, about["size"], _version(about))
 
     def entries(self, folder: str) -> list[Remote]:
         """All objects in a folder, in the order of their URLs."""
         filesystem, path = self._of(folder)
-        try:
+        with _faults():
             filesystem.invalidate_cache()
             found = filesystem.find(path, detail=True)
-        except Exception as error:
-            raise Fault("refused" if isinstance(error, PermissionError) else "other", f"{error}") from error
         names = {folder + name[len(path.rstrip("/")) :].lstrip("/"): about for name, about in found.items()}
         return [Remote(url, about["size"], _version(about)) for url, about in sorted(names.items())]
 
@@ -240,13 +232,24 @@ class _Files:
         return data
 
     def _of(self, url: str) -> tuple[Any, str]:
-        fsspec: Any = import_extra("fsspec", "fsspec")
-        kind = fsspec.get_filesystem_class(url.partition("://")[0])
-        options, path = kind._get_kwargs_from_urls(url), kind._strip_protocol(url)
-        if not kind.async_impl:
-            return kind(**options), path
+        file = fsspec.locate(url)
+        if not file.kind.async_impl:
+            return file.kind(**file.options), file.name
         with self._lock:
-            key = repr((kind, options))
+            key = repr((file.kind, file.options))
             if key not in self._shared:
-                self._shared[key] = kind(**options)
-        return self._shared[key], path
+                self._shared[key] = file.kind(**file.options)
+        return self._shared[key], file.name
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """Errors of fsspec become a Fault."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Fault("missing", _MISSING) from error
+    except PermissionError as error:
+        raise Fault("refused", f"{error}") from error
+    except Exception as error:
+        raise Fault("other", f"{type(error).__name__}: {error}") from error

@@ -61,7 +61,7 @@ class Faults:
     ignore_range: float = 0.0  # 200 with the whole object, instead of 206
 
     # Of GETs and HEADs:
-    no_etag: float = 0.0
+    no_etag: float = 0.0  # also of the objects in a list
     other_etag: float = 0.0  # an ETag that no other answer has
 
 
@@ -356,9 +356,10 @@ class _Store:
             if status is None:
                 parts.append(f"<CommonPrefixes><Prefix>{encoded(name)}</Prefix></CommonPrefixes>")
             else:
+                etag = "" if self._meets("no_etag") else f"<ETag>{escape(_etag(status))}</ETag>"
                 parts.append(
                     f"<Contents><Key>{encoded(name)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-                    f"<ETag>{escape(_etag(status))}</ETag><Size>{status.st_size}</Size></Contents>"
+                    f"{etag}<Size>{status.st_size}</Size></Contents>"
                 )
         return _xml(200, "".join(["<ListBucketResult>", *parts, "</ListBucketResult>"]))
 

@@ -188,6 +188,14 @@ def test_a_store_that_does_not_list_its_objects(faults, text, server, tmp_path):
     assert len(FileDataset("s3://bucket/names/*", cache=cache)) == 3
 
 
+@pytest.mark.parametrize("paths", ["s3://bucket/names/*.jpg", [f"s3://bucket/names/{name}" for name in NAMES[:2]]])
+def test_a_list_without_etags(paths, cache, server):
+    server.set(no_etag=1)
+    dataset = FileDataset(paths, cache=cache)
+    assert list(dataset) == [name.encode() for name in NAMES[:2]]
+    assert server.counts()["head"] == 2
+
+
 def test_files_of_an_http_server(cache, server):
     urls = [f"{server.url}/bucket/names/{name}" for name in NAMES[:4]]
     dataset = FileDataset(urls, cache=cache)
