@@ -103,12 +103,10 @@ def _on_slow_batches(stats: LoaderStats) -> str:
 
 def _on_tiny_batches(stats: LoaderStats) -> str:
     made_s = stats.made_s / stats.batches
-    if not stats.num_workers or made_s >= _TINY_S:
+    if made_s >= _TINY_S:
         return ""
-    return (
-        f"Making a batch takes only {duration(made_s)}, about as long as getting it from a worker: raise batch_size, "
-        "or pass num_workers=0."
-    )
+    text = f"Making a batch takes only {duration(made_s)}, about as long as getting it from a worker: raise batch_size"
+    return f"{text}, or pass num_workers=0." if stats.num_workers else f"{text}."
 
 
 def _on_idle_workers(stats: LoaderStats) -> str:

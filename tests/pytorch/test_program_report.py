@@ -23,7 +23,7 @@ class Slow(torch.utils.data.Dataset):
         return index
 """
 READS = f"{IMPORTS}\nfor loader in DataLoader(Slow(), 2), DataLoader(Slow(), 4):\n    list(loader), list(loader)\n"
-BUSY = f"{IMPORTS}\nfor batch in DataLoader(torch.zeros(64, 2), 1):\n    time.sleep(0.002)\n"
+BUSY = f"{IMPORTS}\nfor batch in DataLoader(torch.zeros(40, 2), 1):\n    time.sleep(0.03)\n"
 WORKERS = f"{IMPORTS}\nfor epoch in range(2):\n    list(DataLoader(Slow(), 2, num_workers=2))\n"
 KILLED = f"""
 import os
@@ -63,7 +63,7 @@ def test_loaders_without_workers_are_counted_and_told_what_helps(report):
 
 def test_there_is_no_advice_where_the_script_is_slower_than_its_loaders(report):
     text = report(BUSY)
-    assert text.startswith("gluonloader: 1 loader, 64 batches; ")
+    assert text.startswith("gluonloader: 1 loader, 40 batches; ")
     assert text.endswith("% of the time of its loops\n")
 
 

@@ -67,6 +67,7 @@ def test_a_slow_program_is_the_limit():
         ({"work": BUSY, "num_workers": 8}, "8 workers share 2 cores: pass num_workers=2, or stop other programs."),
         ({"work": BUSY, "num_workers": 0, "cores": 1}, "The program waited for a core 60 % of the time for a batch"),
         ({"tally": usual(made_s=0.002, slowest_s=0.0001)}, "Making a batch takes only 20 us, about as long as"),
+        ({"tally": usual(made_s=0.002, slowest_s=0.0001), "num_workers": 0}, "from a worker: raise batch_size."),
         ({"work": Spent(100, 0.9, 0.05, 0.05, 0.1, 0.95, 10**7)}, "Each sample had 10,000 page faults, about 100 % of"),
         ({"memory": replace(MEMORY, copies=312)}, "memory_limit forced 312 copies of batches: raise memory_limit, or"),
         ({"memory": replace(MEMORY, refusals=50)}, "memory_limit left no room for a batch 50 times: raise"),
