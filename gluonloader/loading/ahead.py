@@ -64,13 +64,14 @@ class Ahead:
     Args:
         tasks: of these batches, the next one first.
         in_flight: how many of them are made at a time.
+        loader: whose batches these are; what it needed before is replaced.
 
     Raises:
         ValueError: they need more blocks than a cache has room for.
     """
 
-    def __init__(self, tasks: Iterator[Task], dataset: Any, in_flight: int) -> None:
-        self._tasks, self._dataset = tasks, dataset
+    def __init__(self, tasks: Iterator[Task], dataset: Any, in_flight: int, loader: object) -> None:
+        self._tasks, self._dataset, self._loader = tasks, dataset, loader
         self._step = max(in_flight, _FEWEST_BATCHES)  # batches that are looked at together
         self._delivered = 0  # batches of the first step
         self._steps: deque[list[Needed]] = deque()
@@ -98,7 +99,7 @@ class Ahead:
             blocks = list(counts)
             if blocks != self._told.get(cache):
                 self._told[cache] = blocks
-                tell(cache, blocks, self._remotes(cache))
+                tell(cache, self._loader, blocks, self._remotes(cache))
 
     def _remotes(self, cache: NodeCache) -> dict[str, Remote]:
         """The objects of these blocks, by their keys."""

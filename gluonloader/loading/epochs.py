@@ -177,7 +177,7 @@ class Epochs:
         except TypeError:  # it carries over keys that no state can contain, such as rows of documents
             return None
         tasks = (task for (task,) in tasks_ahead([copy_of(self.source.sampler)], state, job.seed) if task is not None)
-        return Ahead(tasks, job.dataset, 1 + self.workers.prefetch)
+        return Ahead(tasks, job.dataset, 1 + self.workers.prefetch, self)
 
     def _next_plan(self) -> Plan:
         if self._next.restore is not None:

@@ -336,18 +336,21 @@ def slow_in_blocks(dataset: Any, indices: Any) -> str:
     return f"{what}; {right}, where data is the {type(dataset).__name__}"
 
 
-def tell(cache: NodeCache, blocks: Sequence[Block], remotes: Mapping[str, Remote], goes_on: bool = False) -> None:
+def tell(
+    cache: NodeCache, loader: object, blocks: Sequence[Block], remotes: Mapping[str, Remote], goes_on: bool = False
+) -> None:
     """Tells the fetcher which blocks are needed next, in this order.
 
     Args:
+        loader: whatever needs them; if it ends, they are needed no more.
         remotes: their objects, by their keys.
         goes_on: they come after those of the last call.
     """
-    soon = Soon(*located(blocks, remotes), goes_on)
+    soon = Soon(*located(blocks, remotes), *cache.reader.numbers(loader), goes_on)
     if len(encode(soon)) > MESSAGE_BYTES:
         half = len(blocks) // 2
-        tell(cache, blocks[:half], remotes, goes_on)
-        tell(cache, blocks[half:], remotes, goes_on=True)
+        tell(cache, loader, blocks[:half], remotes, goes_on)
+        tell(cache, loader, blocks[half:], remotes, goes_on=True)
     else:
         cache.reader.tell(soon)
 

@@ -29,6 +29,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from mmap import mmap
 from typing import Any, Final, NoReturn
 
@@ -119,6 +120,8 @@ class BlockReader:
         self._connection: socket.socket | None = None
         self._wanted = False  # the fetcher keeps blocks for this reader
         self._waited_s = 0.0
+        self._loaders: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._next_number = count()
         _readers.add(self)
 
     def open(self, blocks: Sequence[Block], remotes: Mapping[str, Remote]) -> Iterator[mmap]:
@@ -210,6 +213,12 @@ class BlockReader:
             lambda answer: isinstance(answer, Listed) and (answer.url, answer.after) == (folder, after),
         )
         return page
+
+    def numbers(self, loader: object) -> tuple[int, list[int]]:
+        """The number of a loader that tells what it needs next, and those of all loaders that still exist."""
+        if loader not in self._loaders:
+            self._loaders[loader] = next(self._next_number)
+        return self._loaders[loader], list(self._loaders.values())
 
     def tell(self, soon: Soon) -> None:
         """Tells the fetcher what will be needed next; does nothing if it cannot be reached."""

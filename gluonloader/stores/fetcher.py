@@ -81,14 +81,14 @@ class Program(Client):
     Attributes:
         wants: the blocks that it needs now, in order; they stay until it has said that it needs others, or none.
         answered: `Ready` was sent for the first of these.
-        soon: the blocks that it will need next, in order.
+        soon: the blocks that each of its loaders will need next, in order.
         asked: when it has said what it wants.
         told: when `Trouble` was sent last.
     """
 
     wants: dict[Block, None] = field(default_factory=dict)
     answered: bool = False
-    soon: dict[Block, None] = field(default_factory=dict)
+    soon: dict[int, dict[Block, None]] = field(default_factory=dict)
     asked: float = 0.0
     told: float = 0.0
 
@@ -240,8 +240,9 @@ class Fetcher(Clients[Program]):
             client.told = client.asked
             self._waited_s += message.waited_s
         elif isinstance(message, Soon):
-            before = client.soon if message.goes_on else {}
-            client.soon = {**before, **self._blocks_of(message)}
+            before = client.soon.get(message.loader, {}) if message.goes_on else {}
+            others = {loader: blocks for loader, blocks in client.soon.items() if loader in message.loaders}
+            client.soon = {**others, message.loader: {**before, **self._blocks_of(message)}}
         elif isinstance(message, AskCounts):
             client.pending.append(Counts(self._counts()))
 
@@ -326,11 +327,10 @@ class Fetcher(Clients[Program]):
         needed = {next(iter(client.wants)): _AWAITED for client in clients if client.wants}
         for block in _in_turn([iter(client.wants) for client in clients if client.wants]):
             needed.setdefault(block, _WANTED)
-        for block in _in_turn([iter(client.soon) for client in clients if client.soon]):
+        soon = [blocks for client in clients for blocks in client.soon.values() if blocks]
+        for block in _in_turn(list(map(iter, soon))):
             needed.setdefault(block, _SOON)
-        if not any(
-            client.soon for client in clients
-        ):  # nobody knows what comes next, so probably what was wanted lately
+        if not soon:  # nobody knows what comes next, so probably what was wanted lately
             needed.update(dict.fromkeys((block for block in self._lately() if block not in needed), _RECENT))
         return needed
 

@@ -112,9 +112,13 @@ class Soon(Blocks):
     """The blocks that the batches of a loader need next, in the order in which they are needed first.
 
     Attributes:
+        loader: the number of this loader; each loader of a client has its own.
+        loaders: the numbers of all loaders that still exist; what the others have told is needed no more.
         goes_on: they come after those of the last message, which had no room for all.
     """
 
+    loader: int
+    loaders: list[int]
     goes_on: bool = False
 
 

@@ -90,8 +90,20 @@ MUTATIONS = [
     Mutation(
         "of very many blocks only the last ones are known to come",
         "stores/fetcher.py",
-        "            before = client.soon if message.goes_on else {}\n",
+        "            before = client.soon.get(message.loader, {}) if message.goes_on else {}\n",
         "            before: dict[Block, None] = {}\n",
+    ),
+    Mutation(
+        "what one loader needs next replaces what another one needs",
+        "stores/fetcher.py",
+        "            client.soon = {**others, message.loader:",
+        "            client.soon = {message.loader:",
+    ),
+    Mutation(
+        "what a loader needs next stays needed when it has ended",
+        "stores/fetcher.py",
+        "for loader, blocks in client.soon.items() if loader in message.loaders}",
+        "for loader, blocks in client.soon.items()}",
     ),
     Mutation(
         "of the blocks that nobody needs, the one that came first goes first",

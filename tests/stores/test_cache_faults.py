@@ -995,7 +995,8 @@ def test_the_next_fetcher_is_told_what_comes_next(place):
     files = {Path(path_of(str(place.folder), block)) for block in needed.blocks}
 
     def all_come():
-        tell(needed.cache, needed.blocks, needed.remotes)  # the last fetcher may have received the message before
+        # The last fetcher may have received the message before.
+        tell(needed.cache, place, needed.blocks, needed.remotes)
         return files <= set(place.blocks())
 
     assert eventually(all_come)

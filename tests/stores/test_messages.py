@@ -25,7 +25,7 @@ from gluonloader.wire.greeting import MESSAGE_BYTES, encode
 
 OBJECTS = [["s3://b/a", 10, "tag"], ["s3://b/c", 5, "tag"]]
 FROM_CLIENT = [Find("s3://b/a"), List("s3://b/", "s3://b/a"), Want(OBJECTS, [[0, 0, 5], [1, 0, 5]], 0.5), AskCounts(),
-               Soon(OBJECTS, [[1, 0, 5]], goes_on=True)]  # fmt: skip
+               Soon(OBJECTS, [[1, 0, 5]], 3, [1, 3], goes_on=True)]  # fmt: skip
 FROM_FETCHER = [Found("s3://b/a", 10, "tag"), Listed("s3://b/", "", ["a"], [10], ["tag"]), Ready(), Trouble("503"),
                 Unavailable("s3://b/a", "missing", "gone"), Counts({"hits": 1})]  # fmt: skip
 
@@ -66,10 +66,10 @@ def test_the_values_of_environment_variables_are_not_sent(monkeypatch):
 
 def test_very_many_blocks_are_told_in_several_messages():
     told = []
-    cache = SimpleNamespace(reader=SimpleNamespace(tell=told.append))
+    cache = SimpleNamespace(reader=SimpleNamespace(tell=told.append, numbers=lambda loader: (0, [0])))
     remotes = [Remote(f"s3://bucket/object{number}", 1 << 40, "tag") for number in range(3)]
     blocks = [Block(remotes[place % 3].key, place << 22, (place + 1) << 22) for place in range(20_000)]
-    tell(cache, blocks, {remote.key: remote for remote in remotes})
+    tell(cache, "loader", blocks, {remote.key: remote for remote in remotes})
     assert [soon.goes_on for soon in told] == [False] + [True] * (len(told) - 1)
     assert all(len(encode(soon)) <= MESSAGE_BYTES for soon in told)
     found = [(soon.objects[place][0], start) for soon in told for place, start, _ in soon.blocks]

@@ -33,10 +33,14 @@ def numbers(file):
     return [number for number, block in enumerate(needed.blocks) if os.path.exists(path_of(file.cache.folder, block))]
 
 
-def tell_of(file, first, last):
+class Owner:
+    """Whatever needs blocks."""
+
+
+def tell_of(file, first, last, loader=None):
     places = np.arange(first, last) * SIZE
     needed = file.needed(places, places + SIZE)
-    tell(needed.cache, needed.blocks, needed.remotes)
+    tell(needed.cache, loader or file, needed.blocks, needed.remotes)
 
 
 def test_no_more_blocks_are_fetched_ahead_than_there_is_room_for(cache):
@@ -99,5 +103,18 @@ def test_blocks_that_come_in_several_messages_are_all_fetched(cache):
     for first, goes_on in [(0, False), (4, True), (8, True)]:
         places = np.arange(first, first + 4) * SIZE
         needed = file.needed(places, places + SIZE)
-        tell(cache, needed.blocks, needed.remotes, goes_on)
+        tell(cache, file, needed.blocks, needed.remotes, goes_on)
     assert eventually(lambda: numbers(file) == list(range(12)))
+
+
+def test_each_loader_of_a_thread_has_its_own_blocks_until_it_ends(cache):
+    file, first, second = cache.open("s3://bucket/numbers"), Owner(), Owner()
+    tell_of(file, 0, 4, first)
+    tell_of(file, 10, 14, second)
+    assert eventually(lambda: numbers(file) == [*range(4), *range(10, 14)])
+    tell_of(file, 4, 8, first)
+    tell_of(file, 14, 14 + ROOM, second)
+    assert eventually(lambda: numbers(file) == [*range(4, 8), *range(14, 14 + ROOM - 4)])
+    del first
+    tell_of(file, 14, 14 + ROOM, second)
+    assert eventually(lambda: numbers(file) == list(range(14, 14 + ROOM)))
