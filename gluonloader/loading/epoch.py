@@ -183,6 +183,8 @@ class Epoch:
         self._window.drop_unwanted()
         self._drawn = self._final_error is not None  # otherwise `_submit` asks the plan again for tasks
         self._executor.resubmit(self._window)
+        if self._look_ahead is not None:
+            self._ahead = self._look_ahead(self.plan)
 
     def _wait_for_next(self) -> Outcome:
         """Waits for the outcome of the next batch; raises the final error or StopIteration if there is none."""

@@ -1,11 +1,14 @@
 """Which blocks of caches the next batches need, over the end of an epoch, as the caches are told of them."""
 
+import signal
 from collections import Counter
-from itertools import chain, pairwise
+from contextlib import suppress
+from itertools import chain, count, islice, pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from interrupting import SignalAt
 
 from gluonloader import ConcatDataset, DataLoader, RandomSampler, Subset
 from gluonloader.loading import ahead
@@ -53,7 +56,8 @@ def told(monkeypatch):
     """What caches were told: the places of the blocks, for each call."""
     found = []
 
-    def tell(cache, blocks, remotes):
+    def tell(cache, loader, blocks, remotes):
+        assert loader is not None
         assert set(remotes) == {block.key for block in blocks}
         found.append([block.start // SIZE for block in blocks])
 
@@ -68,7 +72,7 @@ def tasks_of(batches):
 def test_blocks_of_the_next_batches_are_told_in_their_order(told):
     data = Numbers(1000, Cache(100))
     batches = [[number] for number in range(200)]
-    window = Ahead(tasks_of(batches), data, in_flight=2)
+    window = Ahead(tasks_of(batches), data, in_flight=2, loader="one")
     assert told == [list(range(24))]  # twice the 8 batches that are looked at together, and 8 more
     for _ in range(7):
         window.move()
@@ -83,7 +87,7 @@ def test_blocks_of_the_next_batches_are_told_in_their_order(told):
 
 def test_a_block_is_needed_as_long_as_any_of_the_batches_needs_it(told):
     batches = [[0, number] for number in range(1, 100)]
-    window = Ahead(tasks_of(batches), Numbers(1000, Cache(100)), in_flight=1)
+    window = Ahead(tasks_of(batches), Numbers(1000, Cache(100)), in_flight=1, loader="one")
     for _ in range(80):
         window.move()
     assert all(0 in blocks for blocks in told)
@@ -91,13 +95,13 @@ def test_a_block_is_needed_as_long_as_any_of_the_batches_needs_it(told):
 
 
 def test_the_window_has_at_most_half_of_the_room_unless_the_first_batches_need_more(told):
-    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(40)), in_flight=1)
+    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(40)), in_flight=1, loader="one")
     assert len(told[0]) == 24
-    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(30)), in_flight=1)
+    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(30)), in_flight=1, loader="one")
     assert len(told[1]) == 24  # the first two steps need 16, and one more step is looked at
-    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(12)), in_flight=1)
+    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(12)), in_flight=1, loader="one")
     assert len(told[2]) == 16
-    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(200)), in_flight=20)
+    Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(200)), in_flight=20, loader="one")
     assert len(told[3]) == 60
 
 
@@ -108,9 +112,9 @@ def test_a_cache_without_room_for_the_first_batches_is_an_error(told, room):
         "limit, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
     )
     with pytest.raises(ValueError, match="need 32 kB") as caught:
-        Ahead(tasks_of([[number] for number in range(20)]), Numbers(20, Cache(room)), in_flight=1)
+        Ahead(tasks_of([[number] for number in range(20)]), Numbers(20, Cache(room)), in_flight=1, loader="one")
     assert str(caught.value) == text
-    Ahead(tasks_of([[number] for number in range(20)]), Numbers(20, Cache(9)), in_flight=1)
+    Ahead(tasks_of([[number] for number in range(20)]), Numbers(20, Cache(9)), in_flight=1, loader="one")
 
 
 def read(loader, epochs=1):
@@ -139,6 +143,25 @@ def test_an_epoch_that_is_resumed_needs_what_comes_next(told):
     told.clear()
     (rest,) = read(resumed)
     assert told[0][:16] == sorted(rest[:16])
+
+
+# Python itself swallows an exception of a signal handler that runs in `__del__`.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_after_an_interrupt_the_blocks_of_each_batch_are_told_before_it_is_made(told):
+    data = Numbers(100, Cache(100))
+    for point in count(0, 5):
+        iterator = iter(DataLoader(data, 2, batchify_fn=list))
+        list(islice(iterator, 7))  # when the 8th batch is delivered, the next ones are looked at
+        with suppress(KeyboardInterrupt), SignalAt(point, signal.SIGINT) as interrupt:
+            next(iterator)
+        if interrupt.where:
+            next(iterator)
+        known = set(told[-1])
+        for batch in iterator:
+            assert {int(sample[0]) for sample in batch} <= known
+            known = set(told[-1])
+        if not interrupt.where:
+            break
 
 
 def test_the_rows_of_a_packed_dataset_need_the_blocks_of_their_documents(told):

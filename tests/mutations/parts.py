@@ -94,6 +94,12 @@ MUTATIONS = [
         "            before: dict[Block, None] = {}\n",
     ),
     Mutation(
+        "after an interrupt, caches are not told of the next batches",
+        "loading/epoch.py",
+        "        if self._look_ahead is not None:\n            self._ahead =",
+        "        if False:\n            self._ahead =",
+    ),
+    Mutation(
         "what one loader needs next replaces what another one needs",
         "stores/fetcher.py",
         "            client.soon = {**others, message.loader:",
