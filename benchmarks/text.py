@@ -38,7 +38,7 @@ _SIZE: Final = 2048  # tokens in a row
 _BATCH: Final = 8  # rows
 _MEDIANS: Final = {"chat": 45, "pages": 269, "code": 1975, "books": 90_000}  # tokens
 _MANY: Final = 10**9  # documents, for start and resume
-_COLUMNS: Final = {"million tokens per s": "{:.1f}".format, "rows are full": "{:.2%}".format}
+_COLUMNS: Final = {"million tokens per CPU second": "{:.1f}".format, "rows are full": "{:.2%}".format}
 
 Places = Callable[[], int]  # plans or reads all rows, and returns how many tokens would fit in them
 
@@ -76,7 +76,7 @@ def _speed(places: Places, full: Callable[[int], float]) -> Measure:
         start = _cpu_s()
         found = places()
         spent = _cpu_s() - start
-        return {"million tokens per s": found / spent / 1e6, "rows are full": full(found)}
+        return {"million tokens per CPU second": found / spent / 1e6, "rows are full": full(found)}
 
     return measure
 

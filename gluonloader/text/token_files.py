@@ -324,6 +324,16 @@ def write_index(path: str, tokens: NDArray[Any], lengths: NDArray[Any]) -> None:
         file.write(_MARK + hash_of(tokens))
 
 
+def without_ending(path: str) -> str:
+    """The path of two files of tokens, of which one may be named, without an ending.
+
+    >>> without_ending("corpus.bin")
+    'corpus'
+    """
+    root, ending = os.path.splitext(path)
+    return root if ending in {".bin", ".idx"} else path
+
+
 def write_tokens(prefix: str, documents: Iterable[Any], dtype: Any) -> int:
     """Writes the files `prefix`.bin and `prefix`.idx; returns the number of documents.
 
@@ -336,7 +346,7 @@ def write_tokens(prefix: str, documents: Iterable[Any], dtype: Any) -> int:
     Raises:
         TokenError: a token does not fit in the dtype; the text names the document.
     """
-    kind = np.dtype(dtype).newbyteorder("<")
+    prefix, kind = without_ending(prefix), np.dtype(dtype).newbyteorder("<")
     if kind not in _CODES:
         raise bad_argument("dtype", dtype, f"must be one of {', '.join(WRITABLE)}")
     with replacing(f"{prefix}.idx", f"{prefix}.bin") as (index, tokens):

@@ -165,7 +165,7 @@ class TokenDataset(Dataset):
         interrupted, the old files stay as they were.
 
         Args:
-            prefix: the path of the files, without an ending.
+            prefix: the path of the files, with or without an ending.
             documents: the tokens of each document, ints of shape (N,).
             dtype: of the tokens in the file: uint8, int8, int16, uint16, int32 or int64.
 

@@ -30,7 +30,7 @@ from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..progress import ProgressBar
 from ..replacing import replacing
-from ..text.token_files import map_tokens, write_index
+from ..text.token_files import map_tokens, without_ending, write_index
 from ..text.tokens import TokenDataset
 from .printing import show
 from .sources import FilePiece, FilePlace, Pieces, find_files, is_json, is_table
@@ -168,7 +168,7 @@ def load_tokenizer(path: str) -> Any:
 
 def make(options: argparse.Namespace) -> int:
     """Tokenizes the documents, and prints what was written."""
-    paths, out = find_files(options.sources), os.path.abspath(options.out)
+    paths, out = find_files(options.sources), without_ending(os.path.abspath(options.out))
     if not os.path.isdir(folder := os.path.dirname(out)):
         raise ValueError(f"--out {options.out}: there is no folder {folder}; make it first")
     recipe = _recipe_of(options, paths)

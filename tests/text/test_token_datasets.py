@@ -253,6 +253,13 @@ def test_mistakes(tmp_path, prefix):
         TokenDataset.write(tmp_path / "x", [[[1]]])
 
 
+@pytest.mark.parametrize("ending", ["", ".bin", ".idx"])
+def test_files_are_named_with_or_without_an_ending(tmp_path, ending):
+    data = TokenDataset.write(tmp_path / f"my.corpus{ending}", [[1, 2], [3]])
+    assert sorted(os.listdir(tmp_path)) == ["my.corpus.bin", "my.corpus.idx"]
+    assert [tokens.tolist() for tokens in data] == [[1, 2], [3]]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(tmp_path):
     np.save(tmp_path / "flat.npy", np.array([1, 0]))

@@ -73,7 +73,7 @@ def command(*arguments):
 def test_make(tmp_path, tokenizer, ending, workers, capsys):
     documents = [text or "a" for text in texts(3000)]
     source = make_file(tmp_path / f"corpus{ending}", documents)
-    out = str(tmp_path / "corpus")
+    out = str(tmp_path / ("corpus.bin" if workers == "0" else "corpus"))
     arguments = ["make", source, "--tokenizer", tokenizer, "--out", out, "--end", "<end>", "--num-workers", workers]
     assert command(*arguments) == 0
     data = TokenDataset(out)
