@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from glob import has_magic
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from ..stores.objects import Block, Remote
 from ..stores.source import check_readable
 from ..units import size
 from .compact import CompactList
+
+_IN_A_LIST: Final = 1000  # files, as object stores answer
 
 
 class CachedFiles:
@@ -113,7 +116,9 @@ def _listed(cache: NodeCache, urls: list[str]) -> Iterator[tuple[str, Remote]]:
     wanted = set(urls)
     parts = zip(urls[0].split("/")[:-1], urls[-1].split("/")[:-1], strict=False)
     folder = "/".join([*(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], parts)), ""])
-    for remote in cache.reader.listed(folder, urls[0][:-1]):
+    # A folder may contain many more files than these: lists never take longer than to ask for each file would.
+    most = _IN_A_LIST * max(1, len(urls) // cache.options.requests)
+    for remote in islice(cache.reader.listed(folder, urls[0][:-1]), most):
         if remote.url > urls[-1]:
             return
         if remote.url in wanted and remote.etag:

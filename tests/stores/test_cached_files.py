@@ -118,6 +118,17 @@ def test_more_files_than_a_list_has(cache, bucket, server):
     assert dataset.__getitems__(range(0, 2300, 100)) == [name[-4:].encode() for name in names[::100]]
 
 
+def test_a_few_files_of_a_large_folder_need_no_list_of_the_whole_folder(cache, bucket, server):
+    (bucket / "large").mkdir()
+    for number in range(5000):
+        (bucket / "large" / f"{number:04}").write_bytes(b"%d" % number)
+    server.counts()
+    dataset = FileDataset([f"s3://bucket/large/{number:04}" for number in (7, 4000, 4999)], cache=cache)
+    counts = server.counts()
+    assert (counts["list"], counts["head"]) == (1, 2)
+    assert list(dataset) == [b"7", b"4000", b"4999"]
+
+
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
 @pytest.mark.parametrize("limit", ["400 kB", "4 MB"])
 def test_a_full_shuffle_reads_the_same_as_from_the_local_disk(way, limit, server, bucket, tmp_path):
