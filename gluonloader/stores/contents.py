@@ -9,9 +9,17 @@ the measurements); one that removes what was used longest ago has far fewer. The
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sized
+from typing import Final
 
 from .objects import Block
+
+_FEW: Final = 1000
+
+
+def is_worth_pruning(found: Sized, needed: int) -> bool:
+    """Whether to remove what is not needed: seldom, so that it takes no time for each new item, of perhaps millions."""
+    return len(found) > 2 * needed + _FEW
 
 
 class Contents:
@@ -47,6 +55,11 @@ class Contents:
         self._known.add(key)
         for block in own:
             insort(self._order, self._entry(block))
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """Nobody reads other objects any more; those that have no blocks are forgotten when they are many."""
+        if is_worth_pruning(self._known, len(self._spaces) + len(keys)):
+            self._known &= {*keys, *(block.key for block in self._spaces)}
 
     def add(self, block: Block, space: int) -> None:
         self._note(block, space)

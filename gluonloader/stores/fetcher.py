@@ -40,7 +40,7 @@ from ..wire.descriptors import receive
 from ..wire.ends import close_end, open_pair, ring
 from ..wire.greeting import MESSAGE_BYTES, Refused, Welcome, encode
 from ..wire.names import listen
-from .contents import Contents
+from .contents import Contents, is_worth_pruning
 from .folder import LINGER_S, LOCK, Folder, space_of
 from .messages import (
     AskCounts,
@@ -235,6 +235,8 @@ class Fetcher(Clients[Program]):
             for block in client.wants:
                 self._recent.pop(block, None)
                 self._recent[block] = None
+            if is_worth_pruning(self._recent, len(self._contents)):
+                self._lately()
             client.wants = self._blocks_of(message)
             client.answered, client.asked = False, time.monotonic()
             client.told = client.asked
@@ -303,6 +305,10 @@ class Fetcher(Clients[Program]):
         self._met &= needed.keys()
         self._failed = {block: failed for block, failed in self._failed.items() if block in needed}
         self._blocks.forget_others(needed)
+        if is_worth_pruning(self._remotes, len(needed) + len(self._blocks.running)):
+            keys = {block.key for block in (*needed, *self._blocks.running)}
+            self._remotes = {key: remote for key, remote in self._remotes.items() if key in keys}
+            self._contents.forget_others(keys)
 
     def _provide_all(self) -> None:
         settled = []

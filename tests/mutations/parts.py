@@ -100,6 +100,12 @@ MUTATIONS = [
         "        if False:\n            self._ahead =",
     ),
     Mutation(
+        "objects that nobody reads any more are never forgotten",
+        "stores/contents.py",
+        "        if is_worth_pruning(self._known, len(self._spaces) + len(keys)):\n",
+        "        if False:\n",
+    ),
+    Mutation(
         "what one loader needs next replaces what another one needs",
         "stores/fetcher.py",
         "            client.soon = {**others, message.loader:",

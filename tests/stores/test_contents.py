@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 from collections import OrderedDict
 
 import numpy as np
@@ -36,6 +37,28 @@ def test_the_space_of_all_blocks_is_known_and_those_of_unknown_objects_go_first(
     assert list(contents.unneeded(())) == order
     needed = set(order[::2])
     assert list(contents.unneeded(needed)) == order[1::2]
+
+
+def test_objects_that_have_passed_take_no_memory():
+    contents = Contents(limit=100)
+    contents.know("kept")
+    kept = Block("kept", 0, 50)
+    contents.add(kept, 50)
+    tracemalloc.start()
+    try:
+        for number in range(40_000):
+            block = Block(f"{number:032}", 0, 10)
+            contents.forget_others([block.key])
+            contents.know(block.key)
+            contents.add(block, 10)
+            contents.remove(block)
+            if number == 5000:
+                before = tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] < before + 500_000  # 35,000 keys are 5 MB
+    finally:
+        tracemalloc.stop()
+    contents.add(Block("unknown", 0, 10), 10)
+    assert [block.key for block in contents.unneeded(())] == ["unknown", "kept"]
 
 
 def hits_of(epochs, room):
