@@ -19,6 +19,7 @@ from gluonloader import (
     DataLoader,
     IterableDataset,
     RandomSampler,
+    Ranks,
     ShardedSampler,
     WeightedSampler,
     get_rng,
@@ -134,6 +135,21 @@ def test_seek_starts_the_next_iteration_at_any_batch(name):
             right = {where: made for where, made in batches.items() if where >= (epoch, batch)}
             assert delivered(loader, range(epoch, EPOCHS)) == right
             assert [text(loader.replay(*where, read=True)) for where in again] == [batches[where] for where in again]
+
+
+@pytest.mark.parametrize(
+    "leave", [lambda loader: loader.set_epoch(1), lambda loader: loader.seek(1, 2)], ids=["set_epoch", "seek"]
+)
+def test_an_epoch_whose_loaded_position_was_left_starts_at_its_first_batch(leave):
+    saved = DataLoader(range(24), 2, shuffle=True, seed=1, ranks=Ranks(0, 2))
+    iterator = iter(saved)
+    next(iterator), next(iterator)
+    loader = DataLoader(range(24), 2, shuffle=True, seed=1, ranks=Ranks(0, 1))
+    loader.load_state_dict(saved.state_dict(), new_batch_size=True)
+    leave(loader)
+    loader.set_epoch(0)
+    known = [loader.indices(0, number) for number in range(12)]
+    assert known == [batch.tolist() for batch in loader] == [loader.indices(0, number) for number in range(12)]
 
 
 def test_seek_works_with_every_executor_and_with_auto_reload(way):

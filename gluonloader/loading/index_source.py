@@ -32,6 +32,12 @@ class History:
         self.started: dict[int, Started] = {}
         self.first: tuple[int, Started] | None = None
         self._newest: Started | None = None
+        self._loaded: Started | None = None  # how the epoch of a loaded position was to start
+
+    def leave_loaded(self) -> None:
+        """The loaded position was left; if its epoch has not started there, it will start at its first batch."""
+        if self._loaded is not None:
+            self._loaded.irregular = None
 
     def add(self, epoch: int, started: Started) -> None:
         known = self.started.get(epoch)
@@ -56,6 +62,7 @@ class History:
         started = Started(start, order_epoch, carried, changes, users_epochs, fields.get("snapshot"))
         started.irregular = start if has_new else None
         history.add(fields["epoch"], started)
+        history._loaded = started
         return history
 
     def carried_before(self, epoch: int) -> tuple[int, list[Any]]:
@@ -170,6 +177,8 @@ class IndexSource:
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         """Sets the samplers for an epoch; see `set_epoch` in sampler/users.py."""
+        if not loaded:
+            self.history.leave_loaded()
         was_set = set_epoch(self.sampler, number, loaded=loaded)
         self.users_epochs.note(number)
         return was_set

@@ -104,10 +104,13 @@ def seek(epochs: Epochs, epoch: int, batch: int) -> None:
     with epochs.workers.lock_here, epochs.lock:
         state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
         source = epochs.source
-        history = source.known_history(epochs.number) if isinstance(source, IndexSource) else None
+        before = epochs.number
+        history = source.known_history(before) if isinstance(source, IndexSource) else None
         epochs.load(state)
         if isinstance(source, IndexSource) and history is not None:
             source.history = history  # what was delivered before stays known
+            if epoch != before:
+                history.leave_loaded()
             set_epoch(source.sampler, epoch, loaded=True)
         epochs.start_ahead()
 

@@ -100,6 +100,12 @@ MUTATIONS = [
         "        if False:\n            self._ahead =",
     ),
     Mutation(
+        "a loaded position that was left still says where its epoch starts",
+        "loading/index_source.py",
+        "            self._loaded.irregular = None\n",
+        "            pass\n",
+    ),
+    Mutation(
         "objects that nobody reads any more are never forgotten",
         "stores/contents.py",
         "        if is_worth_pruning(self._known, len(self._spaces) + len(keys)):\n",
