@@ -82,7 +82,22 @@ def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
     parts = pattern[len(folder) :].split("/")
     remotes = [found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts)]
     known = _found(cache, [remote.url for remote in remotes if not remote.etag])
-    return [known.get(remote.url, remote) for remote in remotes]
+    folders = _folders(cache, [remote.url for remote in remotes if not remote.size])
+    return [known.get(remote.url, remote) for remote in remotes if remote.url not in folders]
+
+
+def _folders(cache: NodeCache, empty: list[str]) -> set[str]:
+    """Which of these empty objects only stand for a folder, as consoles of stores make them; none of them is found."""
+
+    def is_folder(url: str) -> bool:
+        try:
+            cache.reader.find(url)
+        except FileNotFoundError:
+            return True
+        return False
+
+    with _threads(cache) as threads:
+        return {url for url, found in zip(empty, threads.map(is_folder, empty), strict=True) if found}
 
 
 def _is_like(names: list[str], parts: list[str]) -> bool:
@@ -105,9 +120,14 @@ def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
     return [known[url] for url in urls]
 
 
+def _threads(cache: NodeCache) -> ThreadPoolExecutor:
+    """Threads that ask for one file each; each thread has a connection of its own."""
+    return ThreadPoolExecutor(cache.options.requests)
+
+
 def _found(cache: NodeCache, urls: list[str]) -> dict[str, Remote]:
     """The versions of files that no list tells, each by a request."""
-    with ThreadPoolExecutor(cache.options.requests) as threads:  # each has a connection of its own
+    with _threads(cache) as threads:
         return dict(zip(urls, threads.map(lambda url: cache.reader.find(url), urls), strict=True))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonloader import BlockShuffleSampler, DataLoader, NodeCache
+from gluonloader import BlockShuffleSampler, DataLoader, FileDataset, NodeCache
 from gluonloader.errors import StoreError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
 
@@ -53,3 +53,17 @@ def test_batches_are_those_of_the_local_file_and_a_changed_object_is_noticed(buc
     bucket.put_object(Bucket="train", Key="a.rec", Body=bytes(len(data) * 500))
     with pytest.raises(StoreError, match="was changed"):
         [data[number] for number in range(400)]
+
+
+def test_an_object_that_stands_for_a_folder_is_no_file(bucket, tmp_path):
+    names = ["d/a.jpg", "d/empty.jpg", "d/x/b.jpg"]
+    for name in names:
+        bucket.put_object(Bucket="train", Key=name, Body=b"" if "empty" in name else name.encode())
+    for folder in ("d/", "d/x/", "d/y/"):
+        bucket.put_object(Bucket="train", Key=folder)
+    cache = NodeCache(tmp_path / "cache", "140 kB", block="5 kB")
+    assert list(FileDataset("s3://train/d/*", cache=cache).paths) == [f"s3://train/{name}" for name in names[:2]]
+    dataset = FileDataset("s3://train/d/**", cache=cache)
+    assert dict(zip(dataset.paths, dataset, strict=True)) == {
+        f"s3://train/{name}": b"" if "empty" in name else name.encode() for name in names
+    }
