@@ -105,7 +105,7 @@ def test_the_verdict_is_about_the_recorded_batches(tmp_path, batches):
             assert trace.verdict == ""
             for _ in range(40):
                 next(iterator)
-                time.sleep(0.01)
+                time.sleep(0.03)
             if batches == 40:
                 loader.dataset.seconds = 0.02
                 for _ in range(20):
