@@ -40,9 +40,13 @@ def locate(url: str) -> FileOfFilesystem:
     Raises:
         MissingExtraError: fsspec is not installed.
         ValueError: fsspec does not know the protocol.
-        ImportError: the package for the protocol is not installed.
+        ImportError: the package for the protocol is not installed; the text names it.
     """
-    kind: Any = load().get_filesystem_class(url.partition("://")[0])
+    fsspec = load()
+    try:
+        kind: Any = fsspec.get_filesystem_class(url.partition("://")[0])
+    except (ImportError, ValueError) as error:
+        raise type(error)(f"{url}: {error}") from None
     return FileOfFilesystem(kind, kind._get_kwargs_from_urls(url), kind._strip_protocol(url))
 
 

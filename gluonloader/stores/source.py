@@ -54,7 +54,7 @@ def check_readable(url: str) -> None:
             if obstore.knows(url)
             else "install it, or correct the URL"
         )
-        raise StoreError(f"{url}: {error}; {cure}") from error
+        raise StoreError(f"{error}; {cure}") from error
 
 
 class Source:

@@ -281,6 +281,7 @@ def test_a_list_of_urls_starts_no_thread_that_forked_workers_would_lack():
         ((["memory://a", "b"],), "'b' and 'memory://a' are not in the same filesystem"),
         ((["simplecache::memory://a", "memory://a"],), "are not in the same filesystem"),
         (("*", "s3"), "fs='s3': must be a filesystem of fsspec"),
+        (("s4://bucket/*",), r"s4://bucket/\*: Protocol not known: s4"),
     ],
 )
 def test_wrong_filesystems_are_refused(arguments, text):
@@ -294,6 +295,13 @@ def test_a_filesystem_for_coroutines_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="make it without asynchronous=True"):
         FileDataset("*", ManyAtOnce(tmp_path, asynchronous=True))
+
+
+@needs_fsspec
+def test_the_library_for_a_protocol_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ImportError, match="^s3://bucket/a: Install s3fs to access S3$"):
+        FileDataset(["s3://bucket/a"])
 
 
 @needs_fsspec
