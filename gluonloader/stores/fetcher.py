@@ -238,6 +238,8 @@ class Fetcher(Clients[Program]):
             if is_worth_pruning(self._recent, len(self._contents)):
                 self._lately()
             client.wants = self._blocks_of(message)
+            for block in client.wants:
+                self._failed.pop(block, None)  # it asks again, so the store is asked again, too
             client.answered, client.asked = False, time.monotonic()
             client.told = client.asked
             self._waited_s += message.waited_s
@@ -419,6 +421,9 @@ class Fetcher(Clients[Program]):
             self._shrink(block)
         elif isinstance(error, Fault) and is_final(error):
             self._blocks.forget(block)
+            started = end.request.started
+            if any(block in client.wants and client.asked > started for client in self.clients.values()):
+                return  # somebody asked after this request was made, and gets a new answer
             self._failed[block] = Unavailable(self._remotes[block.key].url, error.kind, str(error))
 
     def _shrink(self, block: Block) -> None:

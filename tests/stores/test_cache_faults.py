@@ -473,7 +473,8 @@ def test_files_that_are_not_ours_stay(place):
         (place.folder / name).parent.mkdir(exist_ok=True)
         (place.folder / name).write_text(name)
     (place.folder / "new" / "folder").mkdir()
-    other = next(f"{number:02x}" for number in range(2) if f"{number:02x}" != part)
+    names = [f"{number:02x}" for number in range(256)]
+    other = next(name for name in names if not (place.folder / "blocks" / name).exists())
     (place.folder / "blocks" / other).mkdir()
     strange = ["mine.txt", "00-100", f"{block}.txt", f"{part}-1-2", f"{block[:32]}-5-6", f"{block[:32]}-7-8"]
     for name in strange[:4]:
