@@ -7,22 +7,26 @@ A list of a folder needs one request for 1,000 files. To ask for the version of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from glob import has_magic
 from itertools import groupby, islice, takewhile
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from ..errors import bad_argument
 from ..stores.cache import Needed, NodeCache
+from ..stores.client import BlockReader
 from ..stores.folder import space_of
 from ..stores.objects import Block, Remote
 from ..stores.source import check_readable
 from ..units import size
 from .compact import CompactList
+
+R = TypeVar("R")
 
 _IN_A_LIST: Final = 1000  # files, as object stores answer
 
@@ -81,23 +85,16 @@ def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
     folder = "/".join([*fixed, ""])
     parts = pattern[len(folder) :].split("/")
     remotes = [found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts)]
-    known = _found(cache, [remote.url for remote in remotes if not remote.etag])
-    folders = _folders(cache, [remote.url for remote in remotes if not remote.size])
-    return [known.get(remote.url, remote) for remote in remotes if remote.url not in folders]
+    # An empty object may only stand for a folder, as consoles of stores make them; then no file of its name is found.
+    unsure = [remote.url for remote in remotes if not remote.etag or not remote.size]
+    known = dict(zip(unsure, _found(cache, unsure, _find_if_there), strict=True))
+    return [found for remote in remotes if (found := known.get(remote.url, remote)) is not None]
 
 
-def _folders(cache: NodeCache, empty: list[str]) -> set[str]:
-    """Which of these empty objects only stand for a folder, as consoles of stores make them; none of them is found."""
-
-    def is_folder(url: str) -> bool:
-        try:
-            cache.reader.find(url)
-        except FileNotFoundError:
-            return True
-        return False
-
-    with _threads(cache) as threads:
-        return {url for url, found in zip(empty, threads.map(is_folder, empty), strict=True) if found}
+def _find_if_there(reader: BlockReader, url: str) -> Remote | None:
+    with suppress(FileNotFoundError):
+        return reader.find(url)
+    return None
 
 
 def _is_like(names: list[str], parts: list[str]) -> bool:
@@ -116,19 +113,15 @@ def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
     for place, group in groupby(wanted, _place_of):
         if not place.startswith(("http://", "https://")):
             known.update(_listed(cache, list(group)))
-    known.update(_found(cache, [url for url in wanted if url not in known]))
+    unknown = [url for url in wanted if url not in known]
+    known.update(zip(unknown, _found(cache, unknown, BlockReader.find), strict=True))
     return [known[url] for url in urls]
 
 
-def _threads(cache: NodeCache) -> ThreadPoolExecutor:
-    """Threads that ask for one file each; each thread has a connection of its own."""
-    return ThreadPoolExecutor(cache.options.requests)
-
-
-def _found(cache: NodeCache, urls: list[str]) -> dict[str, Remote]:
-    """The versions of files that no list tells, each by a request."""
-    with _threads(cache) as threads:
-        return dict(zip(urls, threads.map(lambda url: cache.reader.find(url), urls), strict=True))
+def _found(cache: NodeCache, urls: list[str], find: Callable[[BlockReader, str], R]) -> list[R]:
+    """What `find` returns for each of these files, which no list tells; each takes a request."""
+    with ThreadPoolExecutor(cache.options.requests) as threads:  # each has a reader, with a connection of its own
+        return list(threads.map(lambda url: find(cache.reader, url), urls))
 
 
 def _listed(cache: NodeCache, urls: list[str]) -> Iterator[tuple[str, Remote]]:
