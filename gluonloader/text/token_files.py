@@ -325,13 +325,13 @@ def write_index(path: str, tokens: NDArray[Any], lengths: NDArray[Any]) -> None:
 
 
 def without_ending(path: str) -> str:
-    """The path of two files of tokens, of which one may be named, without an ending.
+    """The path of files of tokens, of which one may be named, without an ending.
 
     >>> without_ending("corpus.bin")
     'corpus'
     """
     root, ending = os.path.splitext(path)
-    return root if ending in {".bin", ".idx"} else path
+    return root if ending in {".bin", ".npy", ".idx"} else path
 
 
 def write_tokens(prefix: str, documents: Iterable[Any], dtype: Any) -> int:

@@ -43,11 +43,11 @@ from .token_files import (
     index_data,
     map_tokens,
     warn_of_dtype,
+    without_ending,
     write_index,
     write_tokens,
 )
 
-_FILES: Final = (".bin", ".npy", ".idx")
 _CHECKED: Final = 64  # documents whose end is compared with `end`
 
 
@@ -421,9 +421,8 @@ class TokenWindows(Dataset):
 
 def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Part:
     """The tokens and documents of a file, whose path may lack the ending or be that of the index."""
-    stem, ending = os.path.splitext(source)
-    stem = stem if ending in _FILES else source
-    path = source if ending in (".bin", ".npy") else f"{stem}.bin"
+    stem = without_ending(source)
+    path = source if source.endswith((".bin", ".npy")) else f"{stem}.bin"
     index_path = index or f"{stem}.idx"
     if not os.path.exists(path):
         raise bad_argument("source", source, f"there is no file {path}")
@@ -450,9 +449,8 @@ def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Pa
 
 def _of_store(source: str, dtype: Any, end: int | None, index: str | None, cache: NodeCache) -> _Part:
     """The tokens and documents of a `.bin` file in a store."""
-    stem, ending = os.path.splitext(source)
-    path = f"{stem if ending in _FILES else source}.bin"
-    if ending == ".npy" or end is not None:
+    path = f"{without_ending(source)}.bin"
+    if source.endswith(".npy") or end is not None:
         what = "a file in a store must be a .bin file; make one with its .idx file by `gluonloader tokens make`"
         raise bad_argument("source", source, f"{what}, and pass no end")
     tokens, index_path = RemoteTokens(cache.open(path)), index or f"{path[:-4]}.idx"

@@ -78,8 +78,8 @@ MUTATIONS = [
     Mutation(
         "a block that could not be had once is not tried again for the next read",
         "stores/fetcher.py",
-        "client.wants, client.answered, self._is_changed = {}, True, True\n",
-        "client.wants, client.answered = {}, True\n",
+        "                self._failed.pop(block, None)  # it asks again, so the store is asked again, too\n",
+        "                pass\n",
     ),
     Mutation(
         "an answer to an earlier question is taken for the next page of a list",

@@ -654,6 +654,17 @@ def test_a_store_that_refuses(place):
     assert place.is_right(dataset)
 
 
+def test_a_block_that_is_needed_next_is_asked_for_again_although_it_was_refused(place):
+    dataset = place.dataset()
+    (needed,) = dataset.needed_blocks(range(RECORDS))
+    place.server.set(refused=1)
+    tell(needed.cache, place, needed.blocks, needed.remotes)
+    with pytest.raises(StoreError, match="403|Denied"):
+        place.is_right(dataset)
+    place.server.set(refused=0)
+    assert place.is_right(dataset)
+
+
 def test_an_object_that_is_not_there(place):
     with pytest.raises(FileNotFoundError) as caught:
         RecordFileDataset("s3://bucket/none.rec", cache=place.cache())
