@@ -40,21 +40,30 @@ def train(tmp_path):
     return path
 
 
+def printed(capsys, *words):
+    """What the command prints to its two outputs, with a time in which a trial yields batches on a busy machine, too."""
+    for seconds in (2, 8, 32):
+        ended = main(["tune", *words, "--seconds", str(seconds)])
+        out, err = capsys.readouterr()
+        if ended == 0:
+            return out, err
+        assert "no result after" in err
+    raise AssertionError(err)
+
+
 def test_it_prints_a_table_and_a_line(train, capsys):
-    assert main(["tune", f"{train}:make", "--seconds", "2"]) == 0
-    out, err = capsys.readouterr()
+    out, err = printed(capsys, f"{train}:make")
     assert out.startswith("   samples/s")
     (best,) = (line for line in out.splitlines() if line.startswith("Best, found in "))
     assert "num_workers=" in best
-    assert err == "imported\n"
+    assert err in ("imported\n", "")  # a module is imported once
 
 
 def test_json_and_plot(train, tmp_path, capsys):
     load_or_skip("matplotlib")
     plot = tmp_path / "tuning.png"
-    options = ["--seconds", "2", "--step", "0.001", "--busy", "--memory", "2MB", "--json", "--plot", str(plot)]
-    assert main(["tune", f"{train}:make", *options]) == 0
-    found = json.loads(capsys.readouterr().out)
+    options = ["--step", "0.001", "--busy", "--memory", "2MB", "--json", "--plot", str(plot)]
+    found = json.loads(printed(capsys, f"{train}:make", *options)[0])
     assert eval(f"dict({found['line']})") == found["best"]["arguments"]
     assert found["best"] in found["trials"]
     assert found["best"]["samples_per_s"] <= 10 / 0.001
@@ -77,7 +86,7 @@ def test_json_and_plot(train, tmp_path, capsys):
     ],
 )
 def test_errors(train, capsys, factory, options, text):
-    assert main(["tune", f"{train}:{factory}", "--seconds", "2", *options]) == 2
+    assert main(["tune", f"{train}:{factory}", "--seconds", "60", *options]) == 2
     assert text in capsys.readouterr().err
 
 
@@ -114,11 +123,11 @@ def test_help_has_examples(capsys):
 @pytest.mark.spawn
 def test_progress_on_a_terminal(train):
     terminal, slave = pty.openpty()
-    command = [sys.executable, "-m", "gluonloader", "tune", f"{train}:make", "--seconds", "2"]
+    command = [sys.executable, "-m", "gluonloader", "tune", f"{train}:make", "--seconds", "6"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=slave, timeout=60, check=True, text=True)
     os.close(slave)
     shown = os.read(terminal, 100_000).decode()
     os.close(terminal)
-    assert "of 2 seconds" in shown
+    assert "of 6 seconds" in shown
     assert "trials" in shown
     assert "Best" in done.stdout
