@@ -41,7 +41,7 @@ def train(tmp_path):
 
 
 def printed(capsys, *words):
-    """What the command prints to its two outputs, with a time in which a trial yields batches on a busy machine, too."""
+    """What the command prints to its two outputs, with a time in which a trial yields batches if others are busy."""
     for seconds in (2, 8, 32):
         ended = main(["tune", *words, "--seconds", str(seconds)])
         out, err = capsys.readouterr()
