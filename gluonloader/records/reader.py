@@ -110,10 +110,8 @@ class RecordFile:
         """Reads several records in the order of the file, and returns their data in the order of `numbers`."""
         records = [b""] * len(numbers)
         if isinstance(self._file, RemoteFile):
-            starts, limits = self._starts[numbers], self._limits[numbers]
-            for part in self._file.parts(starts):
-                spans = (starts[part.rows] - part.start).tolist(), (limits[part.rows] - part.start).tolist()
-                for row, start, limit in zip(part.rows.tolist(), *spans, strict=True):
+            for part in self._file.parts(self._starts[numbers], self._limits[numbers]):
+                for row, start, limit in zip(part.rows, part.starts, part.stops, strict=True):
                     records[row] = self._record(part.data, start, limit, part.start)
             return records
         order = np.argsort(self._starts[numbers])

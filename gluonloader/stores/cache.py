@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any, Final
@@ -180,19 +180,22 @@ class Needed:
     blocks: list[Block]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockPart:
-    """A block, and the samples that lie in it.
+    """A block, and the samples of a read that start in it.
 
     Attributes:
         data: of the block.
         start: where the block starts in the object.
-        rows: which samples of a read.
+        rows: which samples of the read.
+        starts, stops: where they start and stop in the block.
     """
 
     data: mmap
     start: int
-    rows: Indices
+    rows: list[int]
+    starts: list[int]
+    stops: list[int]
 
 
 class RemoteFile:
@@ -224,11 +227,12 @@ class RemoteFile:
 
     def read(self, start: int, stop: int) -> bytes:
         """The bytes from `start` to `stop - 1`; raises FileNotFoundError or StoreError if they cannot be fetched."""
-        places = range(int(self.bounds.places(start)), int(self.bounds.places(max(start, stop - 1))) + 1)
+        first, last = self.bounds.places(np.array([start, max(start, stop - 1)])).tolist()
+        places = np.arange(first, last + 1)
         pieces = []
-        for place, data in zip(places, self._open(places), strict=True):
-            first = self.bounds.starts.item(place)
-            pieces.append(data[max(0, start - first) : min(stop, self.bounds.stops.item(place)) - first])
+        for place, data in zip(places.tolist(), self._open(places), strict=True):
+            base = self.bounds.starts.item(place)
+            pieces.append(data[max(0, start - base) : min(stop, self.bounds.stops.item(place)) - base])
         return b"".join(pieces)
 
     def stream(self) -> io.RawIOBase:
@@ -238,33 +242,34 @@ class RemoteFile:
     def read_many(self, starts: Indices, stops: Indices) -> list[bytes]:
         """The bytes between each start and stop; raises as `read`."""
         found = [b""] * len(starts)
-        for part in self.parts(starts):
-            data = part.data
-            begins, ends = (starts[part.rows] - part.start).tolist(), (stops[part.rows] - part.start).tolist()
-            for row, begin, end in zip(part.rows.tolist(), begins, ends, strict=True):
-                found[row] = data[begin:end]
+        for part in self.parts(starts, stops):
+            for row, start, stop in zip(part.rows, part.starts, part.stops, strict=True):
+                found[row] = part.data[start:stop]
         several = stops > self.bounds.stops[self.bounds.places(starts)]
         for row in several.nonzero()[0].tolist():
             found[row] = self.read(starts.item(row), stops.item(row))
         return found
 
-    def parts(self, starts: Indices) -> Iterator[BlockPart]:
-        """The blocks in which samples lie that start at these bytes; a block may be closed when the next one comes."""
+    def parts(self, starts: Indices, stops: Indices) -> Iterator[BlockPart]:
+        """The blocks in which samples between each start and stop start; a block may be closed when the next comes."""
         places = self.bounds.places(starts)
         order = places.argsort(kind="stable")
-        ordered = places[order]
-        firsts = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
-        lasts = [*firsts[1:], len(ordered)] if firsts else []
-        wanted = ordered[firsts].tolist()
+        places = places[order]
+        bases = self.bounds.starts[places]
+        rows, begins, ends = order.tolist(), (starts[order] - bases).tolist(), (stops[order] - bases).tolist()
+        cuts = ((places[1:] != places[:-1]).nonzero()[0] + 1).tolist()
+        firsts, lasts = [0, *cuts] if rows else [], [*cuts, len(rows)] if rows else []
+        found = self._open(places[firsts])
         # If `strict`, `zip` goes on to the end of `_open`, which tells the fetcher that the blocks were read.
-        for place, data, first, last in zip(wanted, self._open(wanted), firsts, lasts, strict=True):
-            yield BlockPart(data, self.bounds.starts.item(place), order[first:last])
+        for data, base, first, last in zip(found, bases[firsts].tolist(), firsts, lasts, strict=True):
+            yield BlockPart(data, base, rows[first:last], begins[first:last], ends[first:last])
 
-    def _open(self, places: Iterable[int]) -> Iterator[mmap]:
-        return self.cache.reader.open(list(map(self._block, places)), self._remotes)
+    def _open(self, places: Indices) -> Iterator[mmap]:
+        return self.cache.reader.open(self._blocks(places), self._remotes)
 
-    def _block(self, place: int) -> Block:
-        return Block(self.remote.key, self.bounds.starts.item(place), self.bounds.stops.item(place))
+    def _blocks(self, places: Indices) -> list[Block]:
+        bounds = zip(self.bounds.starts[places].tolist(), self.bounds.stops[places].tolist(), strict=True)
+        return [Block(self.remote.key, start, stop) for start, stop in bounds]
 
     def needed(self, starts: Indices, stops: Indices) -> Needed:
         """The blocks that contain the bytes between each start and stop."""
@@ -274,7 +279,7 @@ class RemoteFile:
         several = lasts > firsts
         more = [np.arange(first, last + 1) for first, last in zip(firsts[several], lasts[several], strict=True)]
         places = np.unique(np.concatenate([firsts, *more]))
-        return Needed(self.cache, self._remotes, list(map(self._block, places.tolist())))
+        return Needed(self.cache, self._remotes, self._blocks(places))
 
 
 class _Stream(io.RawIOBase):

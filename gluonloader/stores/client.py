@@ -137,16 +137,19 @@ class BlockReader:
         if self._connection is None:
             what = remotes[blocks[0].key].url if blocks else "no blocks"
             self._connected(time.monotonic() + self.options.timeout, what)
+        has_opened = False
         for place, block in enumerate(blocks):
             found = self._open.get(block)
             if found is not None:
                 self._open.move_to_end(block)
             else:
+                has_opened = True
                 self._close_oldest(block)
                 if (found := self._opened(block)) is None:
                     found = self._awaited(blocks[place:], remotes)
             yield found
-        self._close_oldest()  # first, since the fetcher may remove them as soon as it knows that they were read
+        if has_opened:
+            self._close_oldest()  # first, since the fetcher may remove them as soon as it knows that they were read
         if self._wanted:
             self._wanted = False
             self._send(Want([], [], self._waited_s))

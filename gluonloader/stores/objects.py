@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,11 @@ class Remote:
         return blake2b(repr((self.url, self.size, self.etag)).encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A part of an object: the bytes from `start` to `stop - 1`. Where blocks end is the business of the dataset."""
+class Block(NamedTuple):
+    """A part of an object: the bytes from `start` to `stop - 1`. Where blocks end is the business of the dataset.
+
+    It is no dataclass, since a batch looks up some hundred blocks, and a tuple is hashed and compared much faster.
+    """
 
     key: str  # of the object
     start: int

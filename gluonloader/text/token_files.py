@@ -215,10 +215,10 @@ class RemoteTokens:
     def read_rows(self, starts: Indices, out: NDArray[Any]) -> None:
         """Fills each row with the tokens from a start on; all rows lie in whole blocks."""
         width = self.dtype.itemsize
-        for part in self.file.parts(starts * width):
-            tokens = np.frombuffer(part.data, self.dtype, (len(part.data) // width))
-            for row, start in zip(part.rows.tolist(), (starts[part.rows] - part.start // width).tolist(), strict=True):
-                out[row] = tokens[start : start + out.shape[1]]
+        for part in self.file.parts(starts * width, (starts + out.shape[1]) * width):
+            tokens = np.frombuffer(part.data, self.dtype, len(part.data) // width)
+            for row, start, stop in zip(part.rows, part.starts, part.stops, strict=True):
+                out[row] = tokens[start // width : stop // width]
             del tokens  # so that the block can be closed
 
     def needed(self, starts: Indices, stops: Indices) -> Needed:
