@@ -79,10 +79,17 @@ class Ahead:
         self._spaces = Counter[NodeCache]()  # of all these blocks, in bytes
         self._told: dict[NodeCache, list[Block]] = {}
         self._look()
-        first = self._spaces.copy()
+        first, usual = self._spaces.copy(), self._usual_spaces()
         self._look()  # batches in flight may belong to two steps
-        self._most = {cache: _window(cache, first[cache], both, self._step) for cache, both in self._spaces.items()}
+        self._most = {
+            cache: _window(cache, first[cache], both, usual.get(cache, 0), self._step)
+            for cache, both in self._spaces.items()
+        }
         self._fill()
+
+    def _usual_spaces(self) -> dict[NodeCache, int]:
+        """The mean space of a block, for each cache."""
+        return {cache: self._spaces[cache] // len(counts) for cache, counts in self._counts.items() if counts}
 
     def move(self) -> None:
         """A batch was delivered."""
@@ -122,7 +129,7 @@ class Ahead:
             counts = self._counts.setdefault(needed.cache, Counter())
             for block in needed.blocks:
                 if block not in counts:
-                    self._spaces[needed.cache] += _space(block)
+                    self._spaces[needed.cache] += space_of(block.nbytes)
                 counts[block] += 1
         return True
 
@@ -133,18 +140,15 @@ class Ahead:
                 counts[block] -= 1
                 if not counts[block]:
                     del counts[block]
-                    self._spaces[needed.cache] -= _space(block)
+                    self._spaces[needed.cache] -= space_of(block.nbytes)
 
 
-def _space(block: Block) -> int:
-    return space_of(block.stop - block.start)
-
-
-def _window(cache: NodeCache, first: int, both: int, batches: int) -> int:
+def _window(cache: NodeCache, first: int, both: int, usual: int, batches: int) -> int:
     """How many bytes of a cache are for the next batches.
 
     Args:
         first, both: how many bytes the first step needs, of so many `batches`, and the first two steps.
+        usual: the space of a block; much less than that of the largest ones if blocks are small files.
     """
     limit, block = cache.options.limit, space_of(cache.options.block)
     if first > limit - block:
@@ -152,4 +156,4 @@ def _window(cache: NodeCache, first: int, both: int, batches: int) -> int:
         least = f"pass at least {size(2 * first)} as limit"
         right = f"{least}, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
         raise ValueError(f"cache={cache!r}: {what}; {right}")
-    return min(max(2 * first + _MORE * block, both + block), max(limit // 2, min(both + block, limit)))
+    return min(max(2 * first + _MORE * usual, both + usual), max(limit // 2, min(both + block, limit)))

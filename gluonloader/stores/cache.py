@@ -351,8 +351,8 @@ def tell(
         remotes: their objects, by their keys.
         goes_on: they come after those of the last call.
     """
-    soon = Soon(*located(blocks, remotes), *cache.reader.numbers(loader), goes_on)
-    if len(encode(soon)) > MESSAGE_BYTES:
+    soon = encode(Soon(*located(blocks, remotes), *cache.reader.numbers(loader), goes_on))
+    if len(soon) > MESSAGE_BYTES:
         half = len(blocks) // 2
         tell(cache, loader, blocks[:half], remotes, goes_on)
         tell(cache, loader, blocks[half:], remotes, goes_on=True)

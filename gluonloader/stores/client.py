@@ -51,7 +51,6 @@ from .messages import (
     List,
     Listed,
     Ready,
-    Soon,
     Trouble,
     Unavailable,
     Want,
@@ -115,6 +114,7 @@ class BlockReader:
     def __init__(self, options: CacheOptions) -> None:
         self.options = options
         self._open: OrderedDict[Block, mmap] = OrderedDict()  # the one that was used last comes last
+        self._open_nbytes = 0  # of these blocks
         processes = max(_FEWEST_PROCESSES, 2 * (os.cpu_count() or 1))
         self._keep = min(_MOST_OPEN, options.room // (2 * processes))
         self._connection: socket.socket | None = None
@@ -137,22 +137,19 @@ class BlockReader:
         if self._connection is None:
             what = remotes[blocks[0].key].url if blocks else "no blocks"
             self._connected(time.monotonic() + self.options.timeout, what)
-        has_opened = False
         for place, block in enumerate(blocks):
             found = self._open.get(block)
             if found is not None:
                 self._open.move_to_end(block)
             else:
-                has_opened = True
                 self._close_oldest(block)
                 if (found := self._opened(block)) is None:
                     found = self._awaited(blocks[place:], remotes)
             yield found
-        if has_opened:
-            self._close_oldest()  # first, since the fetcher may remove them as soon as it knows that they were read
+        self._close_oldest()  # first, since the fetcher may remove them as soon as it knows that they were read
         if self._wanted:
             self._wanted = False
-            self._send(Want([], [], self._waited_s))
+            self._send(encode(Want([], [], self._waited_s)))
             self._waited_s = 0.0
 
     def _opened(self, block: Block) -> mmap | None:
@@ -161,6 +158,7 @@ class BlockReader:
             with no_fork:
                 if (found := open_block(path)) is not None:
                     self._open[block] = found
+                    self._open_nbytes += block.nbytes
                 return found
         except OSError as error:
             if from_signal_handler(error):
@@ -170,17 +168,16 @@ class BlockReader:
         self._close_blocks()  # too many files are open: it keeps none
         return self._opened(block)
 
-    def _close_oldest(self, *coming: Block) -> None:
+    def _close_oldest(self, coming: Block | None = None) -> None:
         """Keeps only as many blocks open as it may; fewer if they are much larger than usual, or another one comes."""
-        most_bytes = 2 * self._keep * self.options.block
-        while self._open:
-            blocks = [*self._open, *coming]
-            if len(blocks) <= self._keep and sum(block.stop - block.start for block in blocks) <= most_bytes:
-                break
+        most = self._keep - (coming is not None)
+        most_nbytes = 2 * self._keep * self.options.block - (coming.nbytes if coming else 0)
+        while self._open and (len(self._open) > most or self._open_nbytes > most_nbytes):
             with no_fork:
-                _, oldest = self._open.popitem(last=False)
+                block = next(iter(self._open))
+                self._open_nbytes -= block.nbytes
                 with suppress(BufferError):  # an error keeps an array on it; it closes with that
-                    oldest.close()
+                    self._open.pop(block).close()
 
     # -- the fetcher ---------------------------------------------------------------------------------------------------
 
@@ -223,8 +220,8 @@ class BlockReader:
             self._loaders[loader] = next(self._next_number)
         return self._loaders[loader], list(self._loaders.values())
 
-    def tell(self, soon: Soon) -> None:
-        """Tells the fetcher what will be needed next; does nothing if it cannot be reached."""
+    def tell(self, soon: bytes) -> None:
+        """Tells the fetcher by an encoded `Soon` what comes next; does nothing if it cannot be reached."""
         if not self._send(soon):
             with suppress(StoreError):  # whoever reads a block gets this error
                 self._connected(time.monotonic() + self.options.timeout, "the blocks of the next batches")
@@ -254,12 +251,12 @@ class BlockReader:
                 self._waited_s += time.monotonic() - started
                 return found
 
-    def _send(self, message: Any) -> bool:
+    def _send(self, message: bytes) -> bool:
         """Sends a message, if there is a connection; ends the connection if that fails."""
         if self._connection is None:
             return False
         try:
-            self._send_now(self._connection, encode(message))
+            self._send_now(self._connection, message)
         except OSError as error:  # the fetcher has ended, or does not read
             if from_signal_handler(error):
                 raise
@@ -291,12 +288,12 @@ class BlockReader:
             ask: makes the question; it is asked again if another fetcher has started.
         """
         deadline = time.monotonic() + self.options.timeout if deadline is None else deadline
-        self._send(ask())
+        self._send(encode(ask()))
         trouble = "no answer of the fetcher"
         while True:
             if self._connection is None:
                 self._connected(deadline, f"{url}: {what}")
-                self._send(ask())
+                self._send(encode(ask()))
             assert self._connection is not None
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -402,6 +399,7 @@ class BlockReader:
                 with suppress(BufferError):
                     data.close()
             self._open.clear()
+            self._open_nbytes = 0
 
 
 def look(folder: str) -> dict[str, Any] | None:

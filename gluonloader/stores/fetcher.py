@@ -129,6 +129,7 @@ class Fetcher(Clients[Program]):
         self._is_changed = False  # what clients need
         self._needed: dict[Block, int] = {}
         self._missing: dict[Block, None] = {}  # of these, those that are not there yet
+        self._unchecked: dict[Block, None] = {}  # and those of an earlier fetcher that are not checked yet
         self._make_room(0, _SOON)  # the limit may have been larger
 
     def run(self) -> None:
@@ -295,6 +296,7 @@ class Fetcher(Clients[Program]):
                 self._questions.start(question)
         if self._is_changed:
             self._update_needed()
+        self._check_all()
         self._provide_all()
         self._blocks.repeat_slow()
         self._answer_wants()
@@ -303,7 +305,9 @@ class Fetcher(Clients[Program]):
         """Collects what clients need; not after each event, since there may be thousands of blocks."""
         self._is_changed = False
         self._needed = needed = self._need()
-        self._missing = dict.fromkeys(block for block, when in needed.items() if when != _RECENT)
+        self._unchecked = dict.fromkeys(filter(self._folder.is_unchecked, needed))
+        missing = (block for block, when in needed.items() if when != _RECENT)
+        self._missing = dict.fromkeys(block for block in missing if block not in self._unchecked)
         self._met &= needed.keys()
         self._failed = {block: failed for block, failed in self._failed.items() if block in needed}
         self._blocks.forget_others(needed)
@@ -311,6 +315,15 @@ class Fetcher(Clients[Program]):
             keys = {block.key for block in (*needed, *self._blocks.running)}
             self._remotes = {key: remote for key, remote in self._remotes.items() if key in keys}
             self._contents.forget_others(keys)
+
+    def _check_all(self) -> None:
+        """Checks blocks of an earlier fetcher that are needed."""
+        while self._unchecked and self._checks.free:
+            block = next(iter(self._unchecked))
+            del self._unchecked[block]
+            if self._folder.is_unchecked(block) and self._checks.may_start(block):
+                self._meet(block, hit=True)
+                self._checks.start(block)
 
     def _provide_all(self) -> None:
         settled = []
@@ -320,7 +333,7 @@ class Fetcher(Clients[Program]):
                 break
             if self._is_settled(block):
                 settled.append(block)
-            elif not self._blocks.free and not (self._checks.free and self._folder.has_unchecked):
+            elif not self._blocks.free:
                 break
         for block in settled:
             del self._missing[block]
@@ -347,7 +360,7 @@ class Fetcher(Clients[Program]):
         left = _RECENT_SHARE * self._contents.limit
         kept = []
         for block in reversed(self._recent):
-            left -= space_of(block.stop - block.start)
+            left -= space_of(block.nbytes)
             if left >= 0 and block in self._contents:
                 kept.append(block)
         self._recent = dict.fromkeys(reversed(kept))
@@ -359,10 +372,8 @@ class Fetcher(Clients[Program]):
             return True
         if block in self._contents:
             self._meet(block, hit=True)
-            if self._folder.is_unchecked(block) and self._checks.free:
-                self._checks.start(block)
         elif self._blocks.free and self._blocks.may_start(block):
-            space = space_of(block.stop - block.start)
+            space = space_of(block.nbytes)
             if not self._make_room(space, when):
                 return False
             self._contents.add(block, space)
@@ -411,6 +422,7 @@ class Fetcher(Clients[Program]):
             self._contents.remove(end.request.what)
             self._checks.forget(end.request.what)
             self._damaged += 1
+            self._is_changed = True  # it is missing now
 
     def _take(self, end: End[Block]) -> None:
         block, error = end.request.what, end.error

@@ -182,11 +182,6 @@ class Folder:
             self._unchecked.add(left.block)
             yield left
 
-    @property
-    def has_unchecked(self) -> bool:
-        """Whether any block is left to be checked."""
-        return bool(self._unchecked)
-
     def is_unchecked(self, block: Block) -> bool:
         return block in self._unchecked
 

@@ -41,6 +41,10 @@ class Block(NamedTuple):
     stop: int
 
     @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+    @property
     def name(self) -> str:
         """The name of its file."""
         return f"{self.start}-{self.stop}"

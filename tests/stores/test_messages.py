@@ -70,7 +70,8 @@ def test_very_many_blocks_are_told_in_several_messages():
     remotes = [Remote(f"s3://bucket/object{number}", 1 << 40, "tag") for number in range(3)]
     blocks = [Block(remotes[place % 3].key, place << 22, (place + 1) << 22) for place in range(20_000)]
     tell(cache, "loader", blocks, {remote.key: remote for remote in remotes})
-    assert [soon.goes_on for soon in told] == [False] + [True] * (len(told) - 1)
-    assert all(len(encode(soon)) <= MESSAGE_BYTES for soon in told)
-    found = [(soon.objects[place][0], start) for soon in told for place, start, _ in soon.blocks]
+    assert all(len(data) <= MESSAGE_BYTES for data in told)
+    soons = list(map(messages.from_client, told))
+    assert [soon.goes_on for soon in soons] == [False] + [True] * (len(told) - 1)
+    found = [(soon.objects[place][0], start) for soon in soons for place, start, _ in soon.blocks]
     assert found == [(remotes[place % 3].url, place << 22) for place in range(20_000)]
