@@ -30,7 +30,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from gluonloader import BlockShuffleSampler, DataLoader, NodeCache, vision
+from gluonloader import BlockShuffleSampler, DataLoader, FileDataset, NodeCache, vision
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
 from gluonloader.text import TokenDataset
 
@@ -41,7 +41,9 @@ from .report import time_of
 from .store_loaders import CHUNK, LOADERS, WORDS, Place, StoreLoader, numbers_of, samples
 
 _DELAY_S: Final = 0.03  # before each answer of the server
-_IMAGES: Final = 250
+_IMAGES: Final = 1000
+_FILES: Final = 5000
+_FILE_BYTES: Final = 20_000
 _TOKENS: Final = 50_000_000
 _WARM_ROUNDS: Final = 5
 
@@ -190,6 +192,8 @@ def _warm(place: Place, stack: ExitStack) -> Table:
         given: dict[str, Any] = {"cache": cache} if remote else {}
         if kind == "tokens.bin":
             return TokenDataset(path, **given).windows(2048)
+        if kind == "files/*":
+            return FileDataset(path, **given)
         return RecordFileDataset(path, **given)
 
     def loader(kind: str, shuffle: bool, workers: int, remote: bool) -> Any:
@@ -202,9 +206,10 @@ def _warm(place: Place, stack: ExitStack) -> Table:
     kinds = {
         "records of 10 kB, blocks": ("records.rec", False), "records of 10 kB, shuffle=True": ("records.rec", True),
         "windows of 2048 tokens": ("tokens.bin", False), "JPEGs of 100 kB": ("images.rec", False),
+        "files of 20 kB, shuffle=True": ("files/*", True),
     }  # fmt: skip
     for name, (kind, shuffle) in kinds.items():
-        if not place.path(kind).exists():
+        if kind == "images.rec" and not place.path(kind).exists():
             rows[name] = "Pillow is not installed"
             continue
         for workers in (0, place.workers):
@@ -215,11 +220,14 @@ def _warm(place: Place, stack: ExitStack) -> Table:
 
 
 def _write_warm(place: Place) -> None:
-    """Writes records, JPEGs and tokens into the bucket; the local loaders read the same files."""
+    """Writes records, files, tokens and JPEGs into the bucket; the local loaders read the same files."""
     with IndexedRecordIO(place.path("records.rec"), "w") as file:
         for number, words in enumerate(samples(min(place.samples, 20_000))):
             file.write_idx(number, words.tobytes())
     rng = np.random.default_rng(0)
+    place.path("files").mkdir()
+    for number in range(_FILES):
+        (place.path("files") / f"{number:05}").write_bytes(rng.bytes(_FILE_BYTES))
     tokens = rng.integers(1, 50_000, _TOKENS).astype(np.uint16)
     TokenDataset.write(place.path("tokens"), np.array_split(tokens, _TOKENS // 1000))
     try:

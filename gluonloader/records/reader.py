@@ -117,8 +117,9 @@ class RecordFile:
         order = np.argsort(self._starts[numbers])
         ordered = numbers[order]
         self._read_ahead(self._file, ordered)
-        for target, number in zip(order.tolist(), ordered.tolist(), strict=True):
-            records[target] = self.read(number)
+        spans = self._starts[ordered].tolist(), self._limits[ordered].tolist()
+        for row, start, limit in zip(order.tolist(), *spans, strict=True):
+            records[row] = self._record(self._file, start, limit)
         return records
 
     def needed(self, numbers: Indices) -> Needed | None:
