@@ -44,7 +44,7 @@ class CacheStats:
         damaged: blocks of an earlier program that were not whole; they were fetched again.
         waited_s: seconds that all readers together have waited for blocks.
         blocks, nbytes: number of blocks in the folder, and the space that they occupy.
-        limit: the most bytes of the disk that the cache uses; less than the argument if the disk is full.
+        limit: the most bytes of the disk that the cache uses; less than the argument while the disk is full.
         pid: the process that fetches.
     """
 

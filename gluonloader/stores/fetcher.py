@@ -66,6 +66,7 @@ from .source import Fault, Source
 _QUEUE: Final = 256  # clients that may wait to be accepted
 _FEWEST_BLOCKS: Final = 2  # with which a fetcher can go on, if the disk is full
 _TROUBLE_S: Final = 1.0  # how often clients are told of trouble
+_GROW_S: Final = 1.0  # how often to look whether a disk that was full has room again
 _LOOK_S: Final = 0.1  # how often to look for room for a client that waits; nobody says when a block was closed
 
 Question = Find | List
@@ -126,6 +127,7 @@ class Fetcher(Clients[Program]):
         self._hits = self._misses = self._removed = self._damaged = 0
         self._waited_s = 0.0
         self._alone_since: float | None = time.monotonic()
+        self._grown = 0.0  # when it has looked last whether the limit can grow again
         self._is_changed = False  # what clients need
         self._needed: dict[Block, int] = {}
         self._missing: dict[Block, None] = {}  # of these, those that are not there yet
@@ -389,6 +391,8 @@ class Fetcher(Clients[Program]):
 
     def _make_room(self, space: int, when: int) -> bool:
         """See NOTE [room]."""
+        if not self._contents.has_room(space):
+            self._grow()
         while not self._contents.has_room(space):
             if not any(map(self._remove, self._contents.unneeded(self._needed))):
                 break
@@ -444,6 +448,15 @@ class Fetcher(Clients[Program]):
         self._contents.limit = max(least, min(self._contents.limit, self._contents.used))
         text = f"the disk of {self._folder.path} is full, so the cache uses only {size(self._contents.limit)} of it"
         self._blocks.trouble[block] = f"{text}; free some of the disk"
+
+    def _grow(self) -> None:
+        """If the disk was full and has room again, the cache uses half of that."""
+        now, most = time.monotonic(), self._facts["limit"]
+        if self._contents.limit < most and now - self._grown > _GROW_S:
+            self._grown = now
+            disk = os.statvfs(self._folder.path)
+            used = self._contents.used + disk.f_bavail * disk.f_frsize // 2
+            self._contents.limit = min(most, max(self._contents.limit, used))
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,18 @@ MUTATIONS = [
         note="room",
     ),
     Mutation(
+        "the cache stays small after its disk was full",
+        "stores/fetcher.py",
+        "            self._contents.limit = min(most, max(self._contents.limit, used))\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a damaged block is not fetched before somebody asks for another one",
+        "stores/fetcher.py",
+        "            self._is_changed = True  # it is missing now\n",
+        "            pass\n",
+    ),
+    Mutation(
         "a block that could not be had once is not tried again for the next read",
         "stores/fetcher.py",
         "                self._failed.pop(block, None)  # it asks again, so the store is asked again, too\n",

@@ -8,7 +8,8 @@ from itertools import islice, zip_longest
 
 import numpy as np
 import pytest
-from hypothesis import given
+from conftest import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_positions import part, position, resumed
 
@@ -54,6 +55,7 @@ def test_shares_hold_beyond_what_is_computed_at_once():
     assert np.abs(counts_after_each(source, 3) - ideal).max() < 1
 
 
+@settings(max_examples=examples(30))
 @given(lengths=st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=30), min_size=2, max_size=4), data=st.data())
 def test_after_each_sample_the_tokens_are_within_two_documents_of_their_share(lengths, data):
     weights = data.draw(st.lists(st.floats(0.01, 1), min_size=len(lengths), max_size=len(lengths)))
@@ -208,6 +210,7 @@ def test_scheduled_weights_apply_at_their_place():
         sampler.schedule([(10, [1, 1])])
 
 
+@settings(max_examples=examples(30))
 @given(changes=st.lists(st.tuples(st.integers(0, 9000), WEIGHTS.filter(lambda w: len(w) == 3)), max_size=4))
 def test_a_position_is_exact_after_changes_of_the_weights(changes):
     def make():
@@ -521,6 +524,7 @@ PLACES = st.lists(
 )
 
 
+@settings(max_examples=examples(30))
 @given(
     changes=st.lists(st.tuples(st.integers(1, 3000), PLACES, st.booleans(), st.booleans()), max_size=4),
     places=st.lists(st.integers(0, 12_000), min_size=1, max_size=3),
