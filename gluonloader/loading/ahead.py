@@ -24,6 +24,7 @@ from ..work.task import Task
 from .plan import IndexPlan
 
 _MORE: Final = 8  # blocks that are fetched ahead, besides twice as many as the batches in flight need
+_FOR_A_REQUEST: Final = 4  # blocks ahead for each request that may run at a time, so that a slow one stops none
 _FEWEST_BATCHES: Final = 8  # that are looked at together
 _MOST_STEPS: Final = 64
 
@@ -79,17 +80,11 @@ class Ahead:
         self._spaces = Counter[NodeCache]()  # of all these blocks, in bytes
         self._told: dict[NodeCache, list[Block]] = {}
         self._look()
-        first, usual = self._spaces.copy(), self._usual_spaces()
+        first = self._spaces.copy()
         self._look()  # batches in flight may belong to two steps
-        self._most = {
-            cache: _window(cache, first[cache], both, usual.get(cache, 0), self._step)
-            for cache, both in self._spaces.items()
-        }
+        self._least = self._spaces.copy()
+        self._most = {cache: _window(cache, first[cache], both, self._step) for cache, both in self._spaces.items()}
         self._fill()
-
-    def _usual_spaces(self) -> dict[NodeCache, int]:
-        """The mean space of a block, for each cache."""
-        return {cache: self._spaces[cache] // len(counts) for cache, counts in self._counts.items() if counts}
 
     def move(self) -> None:
         """A batch was delivered."""
@@ -115,7 +110,12 @@ class Ahead:
 
     @property
     def _has_room(self) -> bool:
-        return any(self._spaces[cache] < most for cache, most in self._most.items())
+        return any(self._spaces[cache] < most and self._are_few(cache) for cache, most in self._most.items())
+
+    def _are_few(self, cache: NodeCache) -> bool:
+        """Whether more blocks are needed, so that requests do not wait. Small files could be too many to tell often."""
+        few = len(self._counts[cache]) < _FOR_A_REQUEST * cache.options.requests
+        return few or self._spaces[cache] < self._least[cache]
 
     def _look(self) -> bool:
         """Looks at the next batches; returns whether there are any."""
@@ -143,12 +143,11 @@ class Ahead:
                     self._spaces[needed.cache] -= space_of(block.nbytes)
 
 
-def _window(cache: NodeCache, first: int, both: int, usual: int, batches: int) -> int:
+def _window(cache: NodeCache, first: int, both: int, batches: int) -> int:
     """How many bytes of a cache are for the next batches.
 
     Args:
         first, both: how many bytes the first step needs, of so many `batches`, and the first two steps.
-        usual: the space of a block; much less than that of the largest ones if blocks are small files.
     """
     limit, block = cache.options.limit, space_of(cache.options.block)
     if first > limit - block:
@@ -156,4 +155,4 @@ def _window(cache: NodeCache, first: int, both: int, usual: int, batches: int) -
         least = f"pass at least {size(2 * first)} as limit"
         right = f"{least}, a smaller batch_size, or a smaller buffer to BlockShuffleSampler"
         raise ValueError(f"cache={cache!r}: {what}; {right}")
-    return min(max(2 * first + _MORE * usual, both + usual), max(limit // 2, min(both + block, limit)))
+    return min(max(2 * first + _MORE * block, both + block), max(limit // 2, min(both + block, limit)))

@@ -230,9 +230,11 @@ class RemoteFile:
         first, last = self.bounds.places(np.array([start, max(start, stop - 1)])).tolist()
         places = np.arange(first, last + 1)
         pieces = []
+        # If `strict`, `zip` goes on to the end of `_open`, which tells the fetcher that the blocks were read.
         for place, data in zip(places.tolist(), self._open(places), strict=True):
-            base = self.bounds.starts.item(place)
-            pieces.append(data[max(0, start - base) : min(stop, self.bounds.stops.item(place)) - base])
+            base, end = self.bounds.starts.item(place), min(stop, self.bounds.stops.item(place))
+            pieces.append(data[start - base : end - base])
+            start = end  # blocks may overlap
         return b"".join(pieces)
 
     def stream(self) -> io.RawIOBase:
@@ -260,7 +262,6 @@ class RemoteFile:
         cuts = ((places[1:] != places[:-1]).nonzero()[0] + 1).tolist()
         firsts, lasts = [0, *cuts] if rows else [], [*cuts, len(rows)] if rows else []
         found = self._open(places[firsts])
-        # If `strict`, `zip` goes on to the end of `_open`, which tells the fetcher that the blocks were read.
         for data, base, first, last in zip(found, bases[firsts].tolist(), firsts, lasts, strict=True):
             yield BlockPart(data, base, rows[first:last], begins[first:last], ends[first:last])
 

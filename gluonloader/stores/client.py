@@ -157,8 +157,8 @@ class BlockReader:
         try:
             with no_fork:
                 if (found := open_block(path)) is not None:
-                    self._open[block] = found
                     self._open_nbytes += block.nbytes
+                    self._open[block] = found
                 return found
         except OSError as error:
             if from_signal_handler(error):
@@ -174,10 +174,12 @@ class BlockReader:
         most_nbytes = 2 * self._keep * self.options.block - (coming.nbytes if coming else 0)
         while self._open and (len(self._open) > most or self._open_nbytes > most_nbytes):
             with no_fork:
-                block = next(iter(self._open))
+                block, oldest = self._open.popitem(last=False)
                 self._open_nbytes -= block.nbytes
                 with suppress(BufferError):  # an error keeps an array on it; it closes with that
-                    self._open.pop(block).close()
+                    oldest.close()
+        if not self._open:
+            self._open_nbytes = 0  # an interrupt may have come before it was subtracted
 
     # -- the fetcher ---------------------------------------------------------------------------------------------------
 
@@ -395,10 +397,10 @@ class BlockReader:
 
     def _close_blocks(self) -> None:
         with no_fork:
-            for data in self._open.values():
+            while self._open:  # each is forgotten first, since an interrupt may come after it was closed
+                _, data = self._open.popitem()
                 with suppress(BufferError):
                     data.close()
-            self._open.clear()
             self._open_nbytes = 0
 
 

@@ -66,7 +66,8 @@ from .source import Fault, Source
 _QUEUE: Final = 256  # clients that may wait to be accepted
 _FEWEST_BLOCKS: Final = 2  # with which a fetcher can go on, if the disk is full
 _TROUBLE_S: Final = 1.0  # how often clients are told of trouble
-_GROW_S: Final = 1.0  # how often to look whether a disk that was full has room again
+_GROW_S: Final = 10.0  # after the disk was full, when to look whether it has room again; and how often
+_GROWTH: Final = 8  # by which part of its limit the cache grows then, at most
 _LOOK_S: Final = 0.1  # how often to look for room for a client that waits; nobody says when a block was closed
 
 Question = Find | List
@@ -127,11 +128,11 @@ class Fetcher(Clients[Program]):
         self._hits = self._misses = self._removed = self._damaged = 0
         self._waited_s = 0.0
         self._alone_since: float | None = time.monotonic()
-        self._grown = 0.0  # when it has looked last whether the limit can grow again
+        self._may_grow = 0.0  # when to look whether there is room again on a disk that was full
         self._is_changed = False  # what clients need
         self._needed: dict[Block, int] = {}
         self._missing: dict[Block, None] = {}  # of these, those that are not there yet
-        self._unchecked: dict[Block, None] = {}  # and those of an earlier fetcher that are not checked yet
+        self._to_check: dict[Block, None] = {}  # needed blocks of an earlier fetcher, whose check was not started yet
         self._make_room(0, _SOON)  # the limit may have been larger
 
     def run(self) -> None:
@@ -307,9 +308,9 @@ class Fetcher(Clients[Program]):
         """Collects what clients need; not after each event, since there may be thousands of blocks."""
         self._is_changed = False
         self._needed = needed = self._need()
-        self._unchecked = dict.fromkeys(filter(self._folder.is_unchecked, needed))
-        missing = (block for block, when in needed.items() if when != _RECENT)
-        self._missing = dict.fromkeys(block for block in missing if block not in self._unchecked)
+        coming = [block for block, when in needed.items() if when != _RECENT]
+        self._to_check = dict.fromkeys(filter(self._folder.is_unchecked, coming))
+        self._missing = dict.fromkeys(block for block in coming if block not in self._to_check)
         self._met &= needed.keys()
         self._failed = {block: failed for block, failed in self._failed.items() if block in needed}
         self._blocks.forget_others(needed)
@@ -320,11 +321,10 @@ class Fetcher(Clients[Program]):
 
     def _check_all(self) -> None:
         """Checks blocks of an earlier fetcher that are needed."""
-        while self._unchecked and self._checks.free:
-            block = next(iter(self._unchecked))
-            del self._unchecked[block]
+        while self._to_check and self._checks.free:
+            block = next(iter(self._to_check))
+            del self._to_check[block]
             if self._folder.is_unchecked(block) and self._checks.may_start(block):
-                self._meet(block, hit=True)
                 self._checks.start(block)
 
     def _provide_all(self) -> None:
@@ -422,7 +422,9 @@ class Fetcher(Clients[Program]):
         pass
 
     def _take_checked(self, end: End[Block]) -> None:
-        if end.error is not None:
+        if end.error is None:
+            self._meet(end.request.what, hit=True)
+        else:
             self._contents.remove(end.request.what)
             self._checks.forget(end.request.what)
             self._damaged += 1
@@ -446,17 +448,25 @@ class Fetcher(Clients[Program]):
         """The disk has less room than the limit, so the cache lives with what it has."""
         least = _FEWEST_BLOCKS * space_of(self._block_bytes)
         self._contents.limit = max(least, min(self._contents.limit, self._contents.used))
+        self._may_grow = time.monotonic() + _GROW_S
         text = f"the disk of {self._folder.path} is full, so the cache uses only {size(self._contents.limit)} of it"
         self._blocks.trouble[block] = f"{text}; free some of the disk"
 
     def _grow(self) -> None:
-        """If the disk was full and has room again, the cache uses half of that."""
+        """If the disk was full and has room again, the cache may use half of that room.
+
+        In small steps: a quota, or too many files, make a disk full that seems to have room.
+        """
         now, most = time.monotonic(), self._facts["limit"]
-        if self._contents.limit < most and now - self._grown > _GROW_S:
-            self._grown = now
+        if self._contents.limit == most or now < self._may_grow:
+            return
+        self._may_grow = now + _GROW_S
+        with suppress(OSError):
             disk = os.statvfs(self._folder.path)
-            used = self._contents.used + disk.f_bavail * disk.f_frsize // 2
-            self._contents.limit = min(most, max(self._contents.limit, used))
+            coming = sum(space_of(block.nbytes) for block in self._blocks.running)  # which `used` contains already
+            room = max(0, disk.f_bavail * disk.f_frsize - coming) // 2
+            limit = self._contents.used + min(room, max(most // _GROWTH, space_of(self._block_bytes)))
+            self._contents.limit = min(most, max(self._contents.limit, limit))
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ REMOTE = Remote("s3://bucket/object", 4096 * 1000, "tag")
 class Cache:
     """As much of a cache as is looked at."""
 
-    def __init__(self, room):
-        self.room, self.options = room, SimpleNamespace(block=SIZE, limit=4096 * room)
+    def __init__(self, room, block=SIZE):
+        self.room, self.options = room, SimpleNamespace(block=block, limit=4096 * room, requests=16)
 
     def __repr__(self):
         return f"Cache({self.room})"
@@ -103,6 +103,14 @@ def test_the_window_has_at_most_half_of_the_room_unless_the_first_batches_need_m
     assert len(told[2]) == 16
     Ahead(tasks_of([[number] for number in range(200)]), Numbers(1000, Cache(200)), in_flight=20, loader="one")
     assert len(told[3]) == 60
+
+
+def test_of_small_files_no_more_are_told_than_requests_need(told):
+    few, many = ([[number] for number in range(count)] for count in (200, 2000))
+    Ahead(tasks_of(few), Numbers(1000, Cache(10_000, block=100 * SIZE)), in_flight=1, loader="one")
+    assert len(told[0]) == 4 * 16
+    Ahead(tasks_of(many), Numbers(2000, Cache(10_000, block=100 * SIZE)), in_flight=100, loader="one")
+    assert len(told[1]) == 200  # two steps
 
 
 @pytest.mark.parametrize("room", [7, 8])

@@ -78,7 +78,7 @@ MUTATIONS = [
     Mutation(
         "the cache stays small after its disk was full",
         "stores/fetcher.py",
-        "            self._contents.limit = min(most, max(self._contents.limit, used))\n",
+        "            self._contents.limit = min(most, max(self._contents.limit, limit))\n",
         "            pass\n",
     ),
     Mutation(
