@@ -258,7 +258,14 @@ class Passes:
             self.newest.core.close()
 
     def __reduce__(self) -> Any:
-        return partial(Passes, **self.more), ()  # a copy has no workers yet
+        return _copied, (self.more, self._loaded)  # a copy has no workers yet
+
+
+def _copied(more: dict[str, Any], loaded: dict[str, Any] | None) -> Passes:
+    """The passes of a copy of a loader; it starts where a loaded state says, as the loader itself."""
+    passes = Passes(**more)
+    passes._loaded = loaded
+    return passes
 
 
 class PassIterator(torchs._BaseDataLoaderIter):

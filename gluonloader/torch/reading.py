@@ -13,6 +13,7 @@ import platform
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import repeat
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..dataset.iterable import IterableDataset
 from ..frameworks import owner
 from ..rows import Rows
 from ..state import has_state
-from ..work.info import WorkerInfo
+from ..work.info import WorkerInfo, get_worker_info
 from .collate import DTYPES
 from .utils_data import data, torch, worker
 
@@ -79,6 +80,7 @@ class WholeRows:
         return _whole_rows, (self.dataset, self._rows is not None)
 
     def __getitem__(self, keys: Any) -> Sequence[Any]:
+        keys = keys if hasattr(keys, "__getitem__") else list(keys)  # a batch sampler may yield sets
         if self._rows is None or not are_ints(keys):
             return [self.dataset[key] for key in keys]
         return self._rows.at(keys)
@@ -138,9 +140,13 @@ class Replica:
 
     def __iter__(self) -> Iterator[Any]:
         dataset = self._replicas.dataset
+        if has_state(dataset):
+            return _StatefulBatches(self._replicas, iter(dataset))
+        if _seeded is not None:
+            info = get_worker_info()
+            return _SeededBatches(self._replicas, dataset, _seeded.of_epoch(0 if info is None else info.epoch))
         samples = iter(dataset)
-        stateful = has_state(dataset) or has_state(samples)
-        return (_StatefulBatches if stateful else _Batches)(self._replicas, samples)
+        return (_StatefulBatches if has_state(samples) else _Batches)(self._replicas, samples)
 
 
 class _Batches:
@@ -181,6 +187,60 @@ class _StatefulBatches(_Batches):
         self._ended = state["ended"]
 
 
+class _SeededBatches(_Batches):
+    """Batches of a dataset that draws from generators that `worker_init_fn` has seeded, and from nothing else.
+
+    Often all workers seed them alike, so that they shuffle the same order, of which each yields its part.
+    """
+
+    def __init__(self, replicas: Replicas, dataset: Any, generators: _Generators) -> None:
+        generators.restore()
+        super().__init__(replicas, iter(dataset))
+        self._generators = _Generators.now()
+
+    def __next__(self) -> Any:
+        self._generators.restore()
+        try:
+            return super().__next__()
+        finally:
+            self._generators = _Generators.now()
+
+
+@dataclass(frozen=True, slots=True)
+class _Generators:
+    """The states of the global generators of `random`, NumPy and torch."""
+
+    python: Any
+    numpy: Any
+    torch: Any
+
+    @staticmethod
+    def now() -> _Generators:
+        return _Generators(random.getstate(), np.random.get_state(), torch.get_rng_state())
+
+    def restore(self) -> None:
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.torch)
+
+    def of_epoch(self, epoch: int) -> _Generators:
+        """These states in the first epoch; in another one, states that depend only on these and on the epoch."""
+        if epoch:
+            seeds = [blake2b(b"%d" % epoch, key=blake2b(state).digest(), digest_size=4) for state in self.as_bytes()]
+            for seed, state in zip((random.seed, np.random.seed, torch.manual_seed), seeds, strict=True):
+                seed(int.from_bytes(state.digest(), "big"))
+            return _Generators.now()
+        return self
+
+    def as_bytes(self) -> list[bytes]:
+        """Each state, to be compared."""
+        name, key, *rest = self.numpy
+        return [repr(self.python).encode(), repr((name, *rest)).encode() + key.tobytes(), self.torch.numpy().tobytes()]
+
+
+_seeded: _Generators | None = None  # in a worker process, after its `worker_init_fn` has seeded generators
+
+
 def _process() -> tuple[str, int]:
     return platform.node(), os.getpid()
 
@@ -198,10 +258,17 @@ class StartWorker:
     program: tuple[str, int] = field(default_factory=_process)
 
     def __call__(self, info: WorkerInfo) -> None:
-        if _process() != self.program:
+        global _seeded
+        is_worker = _process() != self.program
+        if is_worker:
             self._start(info)
-        if self.worker_init_fn is not None:
-            self.worker_init_fn(info.id)
+        if self.worker_init_fn is None:
+            return
+        before = _Generators.now()
+        self.worker_init_fn(info.id)
+        if is_worker:
+            now = _Generators.now()
+            _seeded = None if now.as_bytes() == before.as_bytes() else now
 
     def _start(self, info: WorkerInfo) -> None:
         torch.set_num_threads(1)

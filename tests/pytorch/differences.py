@@ -19,6 +19,7 @@ DIFFERENCES = {
     # Order and random numbers
     "random-numbers": "augmentation can be repeated with any number of workers",
     "persistent-random-numbers": "an epoch can be repeated whatever was prefetched before it",
+    "stream-random-numbers": "a stream can be read again after a resume",
     "free-workers": "a slow sample does not keep the other workers waiting",
     "several-iterators": "no batch should be lost or swapped without a message",
     "late-streams": "files are opened only if samples are read",

@@ -159,6 +159,7 @@ BATCH_SAMPLERS = {
     "user-range": lambda: [range(3), range(3, 5)],
     "user-tensor": lambda: Pairs(torch.tensor),
     "user-generator": lambda: Pairs(iter),
+    "user-set": lambda: Pairs(set),
     "sequential": lambda: data.BatchSampler(data.SequentialSampler(range(7)), 3, False),
     "random": lambda: data.BatchSampler(data.RandomSampler(range(8)), 3, True),
     "weighted": lambda: data.BatchSampler(data.WeightedRandomSampler([1.0, 2.0, 3.0], 8), 3, False),
@@ -172,6 +173,13 @@ def test_batch_samplers(L, workers, kind):
     if kind == "user-generator":
         workers = 0  # torch cannot pickle a batch
     return epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind](), num_workers=workers))
+
+
+@pytest.mark.parametrize("keys", [{1, 2}, (3, 0), range(2), torch.tensor([2, 1])], ids=repr)
+@compared
+def test_batches_of_tensors(L, workers, keys):
+    tensors = data.TensorDataset(torch.arange(4), torch.ones(4))
+    return epoch(L(tensors, batch_sampler=[keys, keys], num_workers=workers))
 
 
 def join(samples):

@@ -99,6 +99,18 @@ def with_options(L):
         return samples(loader)
 
 
+class Permuted(data.IterableDataset):
+    def __iter__(self):
+        yield from np.random.permutation(6).tolist()
+
+
+def draws_as_the_program_has_seeded(L):
+    np.random.seed(3)
+    expected = np.random.permutation(6).tolist()
+    np.random.seed(3)
+    return lists(L(Permuted(), None)) == expected
+
+
 def copies_of_a_running_loader(L):
     loader = L(range(4), 2, num_workers=1, persistent_workers=True)
     return samples(loader), samples(copy.deepcopy(loader)), samples(pickle.loads(pickle.dumps(loader)))
@@ -188,6 +200,7 @@ FOUR = [0, 1, 2, 3]
     Case("random-numbers", lambda L: noise(L, 0) == noise(L, 1) == noise(L, 2), False, True),
     Case("random-numbers", moves_numpys_generator, True, False),
     Case("persistent-random-numbers", lambda L: second_epoch(L, False) == second_epoch(L, True), False, True),
+    Case("stream-random-numbers", draws_as_the_program_has_seeded, True, False),
     Case("free-workers", lambda L: samples(L(Meeting(), 1, num_workers=2)), "AssertionError", list(range(6))),
     Case("several-iterators", zipped_with_itself, OTHER, [([i, i + 1],) * 2 for i in (0, 2, 4, 6)]),
     Case("late-streams", opened_before_and_after_the_first_batch, (1, 1), (0, 1)),

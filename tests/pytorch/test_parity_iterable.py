@@ -1,10 +1,12 @@
 """Iterable datasets: each worker reads its own copy, and makes its own batches."""
 
 import math
+import pickle
 
+import numpy as np
 import pytest
 
-from .sides import compared, epoch, epochs, same, samples, torch
+from .sides import OURS, compared, epoch, epochs, lists, same, samples, torch
 
 data = torch.utils.data
 
@@ -52,6 +54,22 @@ class Lines(data.IterableDataset):
     def __iter__(self):
         for word in "a few words of text".split():
             yield {"text": word, "length": len(word)}
+
+
+class Alike(data.IterableDataset):
+    """A shuffle buffer. Workers draw the same order if they are seeded alike, and each yields its part."""
+
+    def __iter__(self):
+        info, numbers, count = data.get_worker_info(), list(range(40)), 0
+        while numbers:
+            number = numbers.pop(np.random.randint(len(numbers)) if info else 0)
+            if info is None or count % info.num_workers == info.id:
+                yield number
+            count += 1
+
+
+def seed_alike(worker):
+    np.random.seed(7)
 
 
 class Once(data.IterableDataset):
@@ -113,6 +131,7 @@ LOADERS = {
         Stream(split=False), 2, num_workers=n, worker_init_fn=shard if n else None
     ),
     "generator": lambda L, n: L(Lines(), 2, num_workers=n),
+    "seeded alike": lambda L, n: L(Alike(), 3, num_workers=n, worker_init_fn=seed_alike if n else None),
     "own iterator": lambda L, n: L(Once(), 2, num_workers=n),
     "goes on after its end": lambda L, n: L(Restarts(), 2, num_workers=n),
     "chain": lambda L, n: L(data.ChainDataset([Stream(0, 5), Stream(20, 23)]), 3, num_workers=n),
@@ -194,3 +213,27 @@ def test_without_workers_samples_are_read_when_they_are_needed(L):
 @compared
 def test_in_order_false(L):
     return sorted(samples(L(Stream(), 2, num_workers=2, in_order=False)))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_that_are_seeded_alike_divide_one_order(loader_class, persistent):
+    loader = loader_class(Alike(), 3, num_workers=2, worker_init_fn=seed_alike, persistent_workers=persistent)
+    found = [[number for batch in lists(loader) for number in batch] for _ in range(3)]
+    assert all(sorted(numbers) == list(range(40)) for numbers in found)
+    assert (found[1] == found[0]) != persistent
+
+
+@pytest.mark.filterwarnings("ignore:resuming Alike reads")
+def test_an_order_of_seeded_workers_goes_on_after_a_resume():
+    def make():
+        return OURS(Alike(), 3, num_workers=2, worker_init_fn=seed_alike, persistent_workers=True)
+
+    whole = make()
+    expected = [lists(whole) for _ in range(2)]
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+    resumed = make()
+    resumed.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
+    assert [lists(resumed) for _ in range(2)] == [expected[0][4:], expected[1]]

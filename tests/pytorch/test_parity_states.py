@@ -1,8 +1,10 @@
 """States: what remains of an epoch is the same as with torchdata's `StatefulDataLoader`, and more."""
 
+import copy
 import itertools
 import json
 import logging
+import pickle
 
 import pytest
 
@@ -251,3 +253,12 @@ def test_saving_a_state_changes_nothing(L, workers):
             loader.state_dict()
         seen.append(batch)
     return seen, samples(L(range(5), shuffle=True))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_starts_where_the_loaded_state_says(copied):
+    loader = OURS(range(8), 3)
+    next(iter(loader))
+    resumed = OURS(range(8), 3)
+    resumed.load_state_dict(loader.state_dict())
+    assert lists(copied(resumed)) == lists(resumed) == [[3, 4, 5], [6, 7]]
