@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..comparing import difference, items_of
+from ..errors import warn
 from ..randomness import PreservedGenerators
 from ..sampler import base as own
 from ..state import has_state
@@ -54,6 +55,18 @@ class TorchOrder:
         """Makes the next `iter` call `iter` of a sampler whose state was loaded; torchdata does it, too."""
         if has_state(getattr(self, "sampler", None)):
             self._next_pass = None
+
+    @property
+    def is_of_rank(self) -> bool:
+        """Whether other ranks read other indices."""
+        return any(
+            hasattr(part, "rank") or hasattr(part, "process_index") for part in chain_of_torch(self.index_sampler)
+        )
+
+    def expect(self, count: int, checksum: int) -> None:
+        """Makes the next pass warn if the last one of its first `count` batches has other indices than before."""
+        if self._next_pass is not None:
+            self._next_pass.expected = count, checksum
 
     def draw_again(self, count: int) -> list[Any]:
         """What the newest pass yields or has yielded for its first `count` batches, or fewer if it ends before.
@@ -99,7 +112,12 @@ class _OrderPass(Iterator[Any]):
         generators, states, of_seed: as for `TorchOrder.start_pass`.
         keys: the iterator of `index_sampler`.
         skipped: how many keys another library has skipped.
+
+    Attributes:
+        expected: a number of keys, and the checksum of the last one of them when the pass was saved.
     """
+
+    expected: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -128,6 +146,8 @@ class _OrderPass(Iterator[Any]):
             self._epoch, self._has_drawn = self.epoch, True
         self._last = keys = self._as_batch(next(self._keys))
         self._count += 1
+        if self.expected is not None and self._count >= self.expected[0]:
+            self._check(keys)
         return keys
 
     def _as_batch(self, keys: Any) -> Any:
@@ -147,6 +167,17 @@ class _OrderPass(Iterator[Any]):
             next(self._keys)
         if self._generators:
             restore(self._generators[:1], now[:1])  # torch's global generator, from which other code also draws
+
+    def _check(self, keys: Any) -> None:
+        """Warns if these keys are not those that were expected."""
+        expected, self.expected = self.expected, None
+        if expected is None or expected[0] != self._count or checksum_of(keys) in (None, expected[1]):
+            return
+        warn(
+            f"sampler: this {type(_inner(self._index_sampler)).__name__} yields another order than before the state "
+            "was saved, so samples come twice or not at all; let it draw from generator=, or give it set_epoch, or "
+            "state_dict and load_state_dict"
+        )
 
     def _start_again(self) -> Iterator[Any]:
         restore(self._generators, self._states)
@@ -182,6 +213,16 @@ class _OrderPass(Iterator[Any]):
                 "cannot be drawn again; let it draw from its generator=, or use a sampler of torch"
             )
         return drawn[self._skipped : self._skipped + count]
+
+
+def checksum_of(keys: Any) -> int | None:
+    """A checksum of the indices of a batch; None if they are not ints or text."""
+    try:
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for _, _, value in items_of(keys)]
+    except TypeError:
+        return None
+    flat = [item for value in values if value is not None for item in (value if isinstance(value, list) else [value])]
+    return zlib.crc32(repr(flat).encode()) if all(isinstance(item, (int, str)) for item in flat) else None
 
 
 def order_of(loader: Any, whole: bool) -> Any:

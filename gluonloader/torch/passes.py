@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ..statistics import program
 from ..statistics.stats import LoaderStats
 from ..statistics.trace import Trace
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import TorchOrder, as_states, as_text, generators_of, restore, save, start_pass
+from .order import TorchOrder, as_states, as_text, checksum_of, generators_of, restore, save, start_pass
 from .utils_data import torchs
 from .words import use_torchs_words
 
@@ -36,6 +37,7 @@ class TorchPass:
         draws_seed: whether its start drew a seed for the workers.
         skipped: how many batches another library has skipped at its start.
         exhausted: `next` has raised StopIteration.
+        batches: what yields them.
     """
 
     core: CoreDataLoader
@@ -44,6 +46,18 @@ class TorchPass:
     draws_seed: bool
     skipped: int = 0
     exhausted: bool = False
+    batches: Callable[[], Any] = lambda: None  # a weak reference, since the loader outlives its iterators
+
+    def start(self) -> Iterator[Any]:
+        batches = iter(self.core)
+        self.batches = weakref.ref(batches)
+        return batches
+
+    @property
+    def last(self) -> Any:
+        """Which batch was delivered last; None if that is not known any more."""
+        batches = self.batches()
+        return None if batches is None else batches.last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,7 @@ class _PassState:
         ended: all of its batches were delivered, but `next` has not raised StopIteration.
         sampler_epoch: the epoch of the pass, if torch's sampler has `set_epoch`.
         position: that of the core loader; None if the pass has not started.
+        last_keys: a checksum of the indices of the batch before the position; None if it is not known.
     """
 
     generators: list[Any]
@@ -63,6 +78,7 @@ class _PassState:
     ended: bool = False
     sampler_epoch: int | None = None
     position: dict[str, Any] | None = None
+    last_keys: int | None = None
 
 
 class Passes:
@@ -120,7 +136,7 @@ class Passes:
             )
         self._loaded = None
         self._started_by(self.newest.core)
-        return self.newest, iter(self.newest.core)
+        return self.newest, self.newest.start()
 
     def _resume(self, loader: Any, iterator: Any, state: dict[str, Any]) -> tuple[TorchPass, Iterator[Any]]:
         self.close()
@@ -133,6 +149,8 @@ class Passes:
         set_generators = postponed(partial(core.load_state_dict, position))
         if isinstance(order, TorchOrder):
             order.sampler_was_loaded()
+            if state["last_keys"] is not None:
+                order.expect(position["offset"], state["last_keys"])
             if state["ended"]:
                 deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
         set_generators()  # those that the dataset's state contains were saved after the pass was drawn
@@ -141,7 +159,7 @@ class Passes:
         if not state["ended"]:
             self._started_by(core)
             self.newest = newest
-            return newest, iter(core)
+            return newest, newest.start()
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self.newest = newest if _keeps_workers(loader) else None
         return newest, iter(())
@@ -175,6 +193,7 @@ class Passes:
             ended=ended,
             sampler_epoch=epoch,
             position=position,
+            last_keys=_last_keys(newest, order, position) if isinstance(order, TorchOrder) else None,
         )
         return _sealed(loader, state)
 
@@ -203,6 +222,8 @@ class Passes:
                 raise bad_state(name, fields[name], "must be true or false")
         if field(fields, "sampler_epoch") is not None:
             int_field(fields, "sampler_epoch", 0)
+        if field(fields, "last_keys") is not None:
+            int_field(fields, "last_keys", 0)
         position = field(fields, "position")
         if fields["ended"]:  # then the core loader stands at the start of its next epoch
             int_field(position, "epoch", 1, "position.")
@@ -259,6 +280,16 @@ class Passes:
 
     def __reduce__(self) -> Any:
         return _copied, (self.more, self._loaded)  # a copy has no workers yet
+
+
+def _last_keys(newest: TorchPass, order: TorchOrder, position: dict[str, Any]) -> int | None:
+    """A checksum of the indices of the batch before a position; None if another batch was delivered last."""
+    if order.is_of_rank:
+        return None  # another rank may load the state
+    last = newest.last
+    # The position in an iterable dataset has no offset.
+    is_before = last is not None and (last.epoch, last.number + 1) == (position["epoch"], position.get("offset"))
+    return checksum_of(last.indices) if is_before else None
 
 
 def _copied(more: dict[str, Any], loaded: dict[str, Any] | None) -> Passes:

@@ -5,7 +5,9 @@ import itertools
 import json
 import logging
 import pickle
+import warnings
 
+import numpy as np
 import pytest
 
 from .differences import differs
@@ -262,3 +264,48 @@ def test_a_copy_starts_where_the_loaded_state_says(copied):
     resumed = OURS(range(8), 3)
     resumed.load_state_dict(loader.state_dict())
     assert lists(copied(resumed)) == lists(resumed) == [[3, 4, 5], [6, 7]]
+
+
+class Counted(data.Sampler):
+    """A user's sampler without a state, whose order depends on how often it was iterated."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __len__(self):
+        return 11
+
+    def __iter__(self):
+        self.count += 1
+        return iter(np.random.default_rng(self.count).permutation(11).tolist())
+
+
+class FromNumPy(Counted):
+    """A user's sampler that draws from NumPy's global generator."""
+
+    def __iter__(self):
+        return iter(np.random.permutation(11).tolist())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("sampler", [Counted, FromNumPy])
+def test_another_order_than_before_warns(sampler, workers):
+    loader = OURS(range(11), 3, sampler=sampler(), num_workers=workers)
+    lists(loader)
+    state, _ = left_after(loader, 2)
+    resumed = OURS(range(11), 3, sampler=sampler(), num_workers=workers)
+    resumed.load_state_dict(state)
+    with pytest.warns(RuntimeWarning, match=rf"this {sampler.__name__} yields another order than before .* generator="):
+        lists(resumed)
+
+
+@pytest.mark.parametrize("keys", [[[1, 2], [3], [0]], [(1, 2), (3,), (0,)], [torch.tensor([2, 1])] * 3])
+def test_the_same_order_as_before_does_not_warn(keys):
+    def make():
+        return OURS(range(4), batch_sampler=keys, collate_fn=len)
+
+    for stop in range(3):
+        state, rest = left_after(make(), stop)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert continued(make(), state) == rest
