@@ -26,6 +26,8 @@ Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
+_MASKED: Final = "it is a masked array, whose mask would be lost; return its data and its mask, or array.filled(value)"
+
 _AS_ARRAY: Final = {"torch": "torch.as_tensor(x)", "mxnet": "mx.nd.array(x)", "jax": "jax.numpy.asarray(x)"}
 
 LARGE_BYTES: Final = 32 * 1024  # smaller arrays in samples are stacked all at once, which is faster for them
@@ -143,6 +145,8 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         for row, sample in enumerate(samples):
             if isinstance(sample, int) and np.asarray(sample).dtype.hasobject:
                 raise BatchifyError(f"the int {sample} does not fit into int64 or uint64; return a float", row, path)
+            if isinstance(sample, np.ndarray) and hasattr(sample, "mask"):
+                raise BatchifyError(_MASKED, row, path)
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)

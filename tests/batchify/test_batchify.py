@@ -357,6 +357,13 @@ IMAGE = np.zeros((3, 4))
         ([1, 2**63], 1, "", "the int 9223372036854775808 does not fit into int64.*np.uint64"),
         ([{"id": -(2**63)}, {"id": -(2**63) - 1}], 1, "['id']", "the int -9223372036854775809 does not fit into int64"),
         ([2.5, 2**70], 1, "", "the int 1180591620717411303424 does not fit"),
+        (
+            [np.zeros(2), np.ma.masked_array([1.0, 2.0], [True, False])],
+            1,
+            "",
+            "a masked array, whose mask would be lost",
+        ),
+        ([{"x": np.ma.masked_array([1], [True])}] * 2, 0, "['x']", r"return its data and its mask, or array\.filled"),
     ],
 )
 def test_errors_name_sample_path_and_difference(samples, position, path, text):
