@@ -9,6 +9,7 @@ iterable                      `Replicas`; a shard is one worker's dataset       
 from __future__ import annotations
 
 import os
+import pickle
 import platform
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -144,7 +145,8 @@ class Replica:
             return _StatefulBatches(self._replicas, iter(dataset))
         if _seeded is not None:
             info = get_worker_info()
-            return _SeededBatches(self._replicas, dataset, _seeded.of_epoch(0 if info is None else info.epoch))
+            seeded = _SeededBatches(self._replicas, dataset, _seeded.of_epoch(0 if info is None else info.epoch))
+            return _StatefulBatches(self._replicas, seeded._samples) if has_state(seeded._samples) else seeded
         samples = iter(dataset)
         return (_StatefulBatches if has_state(samples) else _Batches)(self._replicas, samples)
 
@@ -216,7 +218,7 @@ class _Generators:
 
     @staticmethod
     def now() -> _Generators:
-        return _Generators(random.getstate(), np.random.get_state(), torch.get_rng_state())
+        return _Generators(random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state())
 
     def restore(self) -> None:
         random.setstate(self.python)
@@ -234,8 +236,7 @@ class _Generators:
 
     def as_bytes(self) -> list[bytes]:
         """Each state, to be compared."""
-        name, key, *rest = self.numpy
-        return [repr(self.python).encode(), repr((name, *rest)).encode() + key.tobytes(), self.torch.numpy().tobytes()]
+        return [repr(self.python).encode(), pickle.dumps(self.numpy), self.torch.numpy().tobytes()]
 
 
 _seeded: _Generators | None = None  # in a worker process, after its `worker_init_fn` has seeded generators
@@ -264,11 +265,13 @@ class StartWorker:
             self._start(info)
         if self.worker_init_fn is None:
             return
+        if not is_worker or not isinstance(info.dataset, Replicas):
+            self.worker_init_fn(info.id)
+            return
         before = _Generators.now()
         self.worker_init_fn(info.id)
-        if is_worker:
-            now = _Generators.now()
-            _seeded = None if now.as_bytes() == before.as_bytes() else now
+        now = _Generators.now()
+        _seeded = None if now.as_bytes() == before.as_bytes() else now
 
     def _start(self, info: WorkerInfo) -> None:
         torch.set_num_threads(1)
