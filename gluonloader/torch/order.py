@@ -66,7 +66,7 @@ class TorchOrder:
     def expect(self, count: int, checksum: int) -> None:
         """Makes the next pass warn if the last one of its first `count` batches has other indices than before."""
         if self._next_pass is not None:
-            self._next_pass.expected = count, checksum
+            self._next_pass.check_at, self._next_pass.expected = count, checksum
 
     def draw_again(self, count: int) -> list[Any]:
         """What the newest pass yields or has yielded for its first `count` batches, or fewer if it ends before.
@@ -114,10 +114,11 @@ class _OrderPass(Iterator[Any]):
         skipped: how many keys another library has skipped.
 
     Attributes:
-        expected: a number of keys, and the checksum of the last one of them when the pass was saved.
+        check_at: after so many keys, the last one is compared; never if it is 0.
+        expected: its checksum when the pass was saved.
     """
 
-    expected: tuple[int, int] | None = None
+    check_at = expected = 0
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class _OrderPass(Iterator[Any]):
             self._epoch, self._has_drawn = self.epoch, True
         self._last = keys = self._as_batch(next(self._keys))
         self._count += 1
-        if self.expected is not None and self._count >= self.expected[0]:
+        if self._count == self.check_at:
             self._check(keys)
         return keys
 
@@ -169,9 +170,9 @@ class _OrderPass(Iterator[Any]):
             restore(self._generators[:1], now[:1])  # torch's global generator, from which other code also draws
 
     def _check(self, keys: Any) -> None:
-        """Warns if these keys are not those that were expected."""
-        expected, self.expected = self.expected, None
-        if expected is None or expected[0] != self._count or checksum_of(keys) in (None, expected[1]):
+        """Warns once if these keys are not those that were expected."""
+        self.check_at = 0
+        if checksum_of(keys) in (None, self.expected):
             return
         warn(
             f"sampler: this {type(_inner(self._index_sampler)).__name__} yields another order than before the state "
