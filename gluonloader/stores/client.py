@@ -397,11 +397,14 @@ class BlockReader:
 
     def _close_blocks(self) -> None:
         with no_fork:
-            while self._open:  # each is forgotten first, since an interrupt may come after it was closed
-                _, data = self._open.popitem()
-                with suppress(BufferError):
-                    data.close()
+            self._close_each()  # see NOTE [loops and try] in interrupts.py
             self._open_nbytes = 0
+
+    def _close_each(self) -> None:
+        while self._open:  # each is forgotten first, since an interrupt may come after it was closed
+            _, data = self._open.popitem()
+            with suppress(BufferError):
+                data.close()
 
 
 def look(folder: str) -> dict[str, Any] | None:

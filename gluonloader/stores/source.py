@@ -88,7 +88,7 @@ class Source:
             page = _some(entries, len(folder))
             if page:
                 self._listings[folder, page[-1].url] = entries
-            while len(self._listings) > _MOST_LISTINGS:  # nobody goes on with them
+            if len(self._listings) > _MOST_LISTINGS:  # nobody goes on with the oldest
                 self._listings.pop(next(iter(self._listings)), None)
             return page
 
