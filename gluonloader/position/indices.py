@@ -21,7 +21,9 @@ Samplers are restored in one of three ways:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -41,12 +43,13 @@ from ..sampler.base import (
     start_order,
 )
 from ..sampler.passes import BatchPass, Pass, length_of, skip, still
-from ..sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
+from ..sampler.saved import FIXED, chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ..sampler.sharded import ShardedSampler, rank_of
 from ..sampler.users import restore, snapshot, stateful_part
 from ..state import MOST, State, check_same, field, int_field, ranges_field
 from .cut import Cut, cut_of
 from .error_count import count_in
+from .first_keys import FirstKeys, check_first_keys
 from .progress import Start
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
@@ -80,6 +83,13 @@ class OrderPass:
         self._about, self._saved = _about(cut), _of_share(cut)
         if not is_computed(cut.order):
             self._saved |= saved_order(cut.order, self.epoch)
+        self._first_keys = FirstKeys(cut.order, start.sampler)
+        if type(cut.order) in FIXED:
+            deque(self._first_keys.noted(cut.order), maxlen=0)
+        # A sampler with a state continues without its first keys, and one with a rank may load a state of another rank.
+        self._has_own_order = stateful_part(batch_sampler) is not None or any(
+            hasattr(part, "rank") or hasattr(part, "process_index") for part in chain_of(cut.order)
+        )
         if epoch is None:
             self._order = start_order(cut.order)
         else:  # of a copy, since a mixture keeps what it has computed last
@@ -87,20 +97,39 @@ class OrderPass:
             assert order is not None, "only the epoch of a computed sampler is passed"
             self._order = still(order)
         self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
-        skip(self.batches, start.skip)
+        self._skip(self.batches, start.skip)
 
     def _iterate(self, offset: int) -> Iterator[Any]:
         cut, order = self._cut, self._order
         if cut.share is not None:
             batches: Any = cut.share.sampler
-            divided = order if order is None or batches is cut.order else batches.rearranged(order)
-            keys = cut.share.pass_over(divided, offset if batches is cut.order else -(-offset // (cut.size or 1)))
+            if order is None:
+                divided: Any = self._iterate_users(batches)
+            else:
+                divided = order if batches is cut.order else batches.rearranged(order)
+            keys = cut.share.pass_over(divided, self._items_before(offset))
             offset = 0
         elif order is None:
-            keys = iter(cut.order)
+            keys = self._iterate_users(cut.order)
+            self._skip(keys, offset)
+            offset = 0
         else:
             keys = Pass(order, length_of(cut.order), read_ahead_of(cut.order))
         return keys if cut.batches is None else BatchPass(cut.batches, keys, self._due, offset)
+
+    def _iterate_users(self, sampler: Any) -> Iterator[Any]:
+        keys = iter(sampler)
+        is_compared = hasattr(keys, "seek")  # the order of a loader of torch compares keys by itself
+        return keys if is_compared else chain(self._first_keys.noted(keys), keys)
+
+    def _skip(self, keys: Iterator[Any], count: int) -> None:
+        if not skip(keys, count):
+            self._first_keys.warn_of_end()
+
+    def _items_before(self, offset: int) -> int:
+        """How many keys come before an offset, or, if ranks divide the batches that we cut, how many batches."""
+        cut = self._cut
+        return offset if cut.share is None or cut.share.sampler is cut.order else -(-offset // (cut.size or 1))
 
     def restart(self, number: int) -> None:
         """Starts again with a batch, for which the state of a stateful sampler was restored."""
@@ -132,7 +161,8 @@ class OrderPass:
         offset = cut.offset_after(number - self._first, self._offset, len(self._due))
         order = {} if self._order is None else saved_order(cut.order, self.epoch, self._order, offset)
         about = {"carried": _as_json(self._carried), **self._about}
-        return {"offset": offset, **about, "sampler": {**order, **self._saved}}
+        first = {} if self._has_own_order else self._first_keys.saved(self._items_before(offset))
+        return {"offset": offset, **about, "sampler": {**order, **self._saved, **first}}
 
     @property
     def count(self) -> int:
@@ -257,6 +287,7 @@ def _check_order(cut: Cut, state: State) -> None:
     """Checks that a position is one of our order."""
     saved, share = field(state, "sampler"), cut.share
     loading_order(cut.order, saved)
+    check_first_keys(saved)
     if share is None and "snapshot" in saved:
         right = f"one of {state['ranks']} ranks has saved it; pass ranks=(0, 1) to continue in a single process"
         raise bad_state("ranks", state["ranks"], right)
@@ -363,7 +394,8 @@ def load(batch_sampler: Any, state: State) -> Start:
     cut, saved = cut_of(batch_sampler), state["sampler"]
     loading_order(cut.order, saved)()
     warn_at = getattr(cut.order, "sampler", cut.order) if cut.size is None else cut.order
-    if state.get("epoch", 0) > 0 and not (knows_epoch(warn_at) or hasattr(warn_at, "set_epoch")):
+    known = knows_epoch(warn_at) or hasattr(warn_at, "set_epoch") or check_first_keys(saved)
+    if state.get("epoch", 0) > 0 and not known:
         warn(
             f"a {type(warn_at).__name__} has no epoch and no state, so it restarts from the beginning; this is "
             "correct only if it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), "
@@ -379,7 +411,8 @@ def load(batch_sampler: Any, state: State) -> Start:
     offset, is_cut = state["offset"], cut.batches is not None or cut.share is not None
     # The pass of a batch sampler that is neither divided nor cut can only be skipped; see `OrderPass.seek`.
     skipped = 0 if is_cut or stateful is not None else offset
-    return Start(state["batch"], skipped, offset - skipped, tuple(ranges_field(state, "ahead")), count_in(state))
+    ahead = tuple(ranges_field(state, "ahead"))
+    return Start(state["batch"], skipped, offset - skipped, ahead, count_in(state), saved)
 
 
 def is_regular(batch_sampler: Any, state: State) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ..state import joined, range_with, save_ranges
+from ..state import State, joined, range_with, save_ranges
 from ..work.in_flight import InFlight
 from ..work.task import Task
 
@@ -27,6 +27,7 @@ class Start:
     offset: int | None = None  # where that pass starts; None if the batches before it have the usual size
     ahead: tuple[range, ...] = ()  # numbers of later batches that were delivered before the position was saved
     errors: int = 0  # samples that raised an error before the position was saved
+    sampler: State | None = None  # the saved state of the sampler
 
 
 class Progress:

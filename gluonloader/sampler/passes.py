@@ -257,10 +257,14 @@ def cut(iterator: Iterator[Any], count: int) -> Keys:
     return iterator.cut(count) if isinstance(iterator, Pass) else list(islice(iterator, count))
 
 
-def skip(iterator: Iterator[Any], count: int) -> None:
-    """Skips `count` items of any iterator; a pass does not read them, any other iterator draws them."""
+def skip(iterator: Iterator[Any], count: int) -> bool:
+    """Skips `count` items of any iterator; a pass does not read them, any other iterator draws them.
+
+    Returns:
+        Whether an iterator that draws them had so many.
+    """
     if isinstance(iterator, (Pass, BatchPass)):
         iterator.skip(count)
-    else:
-        count = min(count, sys.maxsize)  # the most that `islice` accepts; the iterator ends before
-        next(islice(iterator, count, count), None)
+        return True
+    last = min(count, sys.maxsize) - 1  # the most that `islice` accepts; the iterator ends before
+    return count < 1 or bool(list(islice(iterator, last, last + 1)))

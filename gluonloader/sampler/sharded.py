@@ -113,14 +113,15 @@ class ShardedSampler(RearrangedSampler):
         return call(self, describe(self.sampler), *arguments(num_shards=self.num_shards, index=self.index))
 
     def __iter__(self) -> Iterator[Any]:
-        return self.pass_over(start_order(self.sampler), 0)
+        order = start_order(self.sampler)
+        return self.pass_over(iter(self.sampler) if order is None else order, 0)
 
-    def pass_over(self, order: Order | None, start: int) -> Iterator[Any]:
-        """A pass over the share of an order that is distributed from an offset on; None for one that is iterated."""
+    def pass_over(self, order: Order | Iterator[Any], start: int) -> Iterator[Any]:
+        """A pass over the share of an order, or of the keys that an iterator yields, distributed from an offset on."""
         length = length_of(self.sampler)
-        if order is None:
+        if isinstance(order, Iterator):
             assert length is not None, "only planned orders have no length"
-            return self._share(length, start).drawn_from(iter(self.sampler))
+            return self._share(length, start).drawn_from(order)
         length = None if length is None else self._share(length, start).length
         return Pass(self.rearranged(order, start), length, read_ahead_of(self.sampler))
 

@@ -1,0 +1,100 @@
+"""The first keys of an order that is not computed, by which a resumed epoch is compared with the one that was saved.
+
+No attribute of a user's sampler, or of a list of indices, says whether its order is the same as before. If it is not,
+samples come twice or not at all after a resume. The keys before a position are drawn again anyway, so a state contains
+a checksum of the first ones, and a resume compares it. That finds orders that are drawn at random each time, and lists
+that were made again. It does not find keys that were added at the end.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import bad_state, warn
+from ..indices import as_list
+from ..sampler.saved import FIXED, PATH
+from ..state import field, int_field
+
+_FIELD: Final = "first_keys"
+_MOST: Final = 64  # orders of so many keys are equal by chance only if the sampler does not shuffle
+
+
+class FirstKeys:
+    """The first keys of an order.
+
+    Args:
+        sampler: yields them; the warning names it.
+        saved: the state of the sampler that yielded the order before; None compares nothing.
+    """
+
+    def __init__(self, sampler: Any, saved: Mapping[str, Any] | None = None) -> None:
+        self._sampler, self._is_resumed = sampler, saved is not None
+        self._expected = None if saved is None else saved.get(_FIELD)
+        self._checksums: list[int] = []  # of the first key, of the first two keys, and so on
+
+    def noted(self, keys: Iterable[Any]) -> Iterator[Any]:
+        """Yields the first ones of these keys; warns if they are not those that were saved."""
+        self._checksums = []
+        for count, key in enumerate(islice(keys, _MOST), 1):
+            self._note(count, _plain(key))
+            yield key
+
+    def warn_of_end(self) -> None:
+        """Warns that there are fewer keys than come before the position, if keys are compared."""
+        if self._is_resumed:
+            warn(
+                f"sampler: this {type(self._sampler).__name__} ends before the position of the loaded state, so no "
+                "batch of this epoch is left; pass the sampler that was saved"
+            )
+
+    def _note(self, count: int, plain: list[Any] | None) -> None:
+        before = self._checksums
+        if plain is None or len(before) < count - 1:
+            return  # a key that cannot be compared, or one after it
+        before.append(zlib.crc32(repr(plain).encode(), before[-1] if before else 0))
+        if self._expected is not None and count == self._expected["count"]:
+            if before[-1] != self._expected["checksum"]:
+                warn(_warning(self._sampler))
+            self._expected = None
+
+    def saved(self, count: int) -> dict[str, Any]:
+        """What the state of a position after so many keys contains; nothing if they cannot be compared."""
+        count = min(count, len(self._checksums))
+        return {_FIELD: {"count": count, "checksum": self._checksums[count - 1]}} if count else {}
+
+
+def check_first_keys(saved: Mapping[str, Any]) -> bool:
+    """Whether the state of a sampler contains first keys; raises a ValueError if they are wrong."""
+    if _FIELD not in saved:
+        return False
+    fields, path = field(saved, _FIELD, PATH), f"{PATH}{_FIELD}."
+    if not isinstance(fields, Mapping):
+        raise bad_state(PATH + _FIELD, fields, "must be a dict")
+    int_field(fields, "count", 1, path)
+    int_field(fields, "checksum", 0, path)
+    return True
+
+
+def _plain(key: Any) -> list[Any] | None:
+    """The ints and texts of a key, or of a batch of keys; None if it contains anything else."""
+    keys = as_list(key) if isinstance(key, (list, tuple, np.ndarray)) else [key]
+    plain = [item.__index__() if hasattr(item, "__index__") else item for item in keys]
+    return plain if all(isinstance(item, (int, str)) for item in plain) else None
+
+
+def _warning(sampler: Any) -> str:
+    name, lost = type(sampler).__name__, "so samples come twice or not at all"
+    if isinstance(sampler, FIXED):
+        return (
+            f"sampler: this {name} has other indices than the one that was saved, {lost}; pass the {name} that was "
+            "saved. Ignore this if each rank has its own, and this state is that of another rank"
+        )
+    return (
+        f"sampler: this {name} yields another order than before the state was saved, {lost}; let its order depend "
+        "only on a seed and set_epoch(epoch), or add state_dict() and load_state_dict()"
+    )

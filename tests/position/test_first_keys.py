@@ -1,0 +1,181 @@
+"""A resume warns if a user's sampler, or a list of indices, has another order than the one that was saved."""
+
+import json
+import warnings
+from itertools import islice
+
+import numpy as np
+import pytest
+from conftest import SERIAL
+
+from gluonloader import BatchSampler, DataLoader
+from gluonloader.state import add_checksum
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
+
+LENGTH = 100
+ORDERS = [np.random.default_rng(seed).permutation(LENGTH).tolist() for seed in range(2)]
+OTHER, SHORT = "another order than before the state was saved", "ends before the position of the loaded state"
+
+
+class Users:
+    """A sampler of which nothing is known but its order."""
+
+    def __init__(self, order):
+        self.order = order
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        return iter(self.order)
+
+
+class Generated(Users):
+    def __iter__(self):
+        yield from map(np.int64, self.order)
+
+
+class Texts(Users):
+    def __iter__(self):
+        return (f"sample {key}" for key in self.order)
+
+
+class Pairs(Users):
+    """A batch sampler that yields the same array each time, as some samplers do to save memory."""
+
+    def __len__(self):
+        return len(self.order) // 2
+
+    def __iter__(self):
+        pair = np.zeros(2, np.int64)
+        for start in range(0, len(self.order), 2):
+            pair[:] = self.order[start : start + 2]
+            yield pair
+
+
+class OfRank(Users):
+    """A sampler that yields other indices on each rank, as torch's DistributedSampler."""
+
+    rank = 0
+
+
+class Stateful(Users):
+    def state_dict(self):
+        return {"left": self.order[2:]}
+
+    def load_state_dict(self, state):
+        self.order = state["left"]
+
+
+class Named(dict):
+    def __getitem__(self, key):
+        return int(key.removeprefix("sample "))
+
+
+WAYS = {
+    "sampler": lambda order: {"batch_size": 2, "sampler": Users(order)},
+    "generator": lambda order: {"batch_size": 2, "sampler": Generated(order)},
+    "list": lambda order: {"batch_size": 2, "sampler": order},
+    "array": lambda order: {"batch_size": 2, "sampler": np.array(order)},
+    "batch sampler": lambda order: {"batch_sampler": Pairs(order)},
+    "BatchSampler": lambda order: {"batch_sampler": BatchSampler(Users(order), 2)},
+    "rank": lambda order: {"batch_size": 2, "sampler": Users(order), "ranks": (1, 2)},
+    "rank, list": lambda order: {"batch_size": 2, "sampler": order, "ranks": (1, 2)},
+    "rank, batch sampler": lambda order: {"batch_sampler": Pairs(order), "ranks": (1, 2)},
+    "rank, BatchSampler": lambda order: {"batch_sampler": BatchSampler(Users(order), 2), "ranks": (1, 2)},
+}
+
+
+def resumed(before, after, batches, dataset=range(LENGTH), epochs=0):
+    """The warnings when a loader loads what another one has saved, and the batches that it then delivers."""
+    with SERIAL.loader(dataset, **before) as loader:
+        for _ in range(epochs):
+            list(loader)
+        list(islice(loader, batches))
+        text = json.dumps(loader.state_dict())
+    with SERIAL.loader(dataset, **after) as loader, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader.load_state_dict(json.loads(text))
+        rest = [batch.tolist() for batch in loader]
+    assert all(warning.filename == __file__ for warning in caught)
+    return [str(warning.message) for warning in caught if "ranks divide" not in str(warning.message)], rest
+
+
+@pytest.mark.parametrize("batches", [1, 7, 22])
+@pytest.mark.parametrize("epochs", [0, 2])
+@pytest.mark.parametrize("name", WAYS)
+def test_another_order_is_a_warning_and_the_same_order_is_none(name, epochs, batches):
+    before, same, after = WAYS[name](ORDERS[0]), WAYS[name](list(ORDERS[0])), WAYS[name](ORDERS[1])
+    texts, rest = resumed(before, same, batches, epochs=epochs)
+    assert texts == []
+    with SERIAL.loader(range(LENGTH), **same) as loader:
+        assert rest == [batch.tolist() for batch in loader][batches:]
+    (text,), _ = resumed(before, after, batches, epochs=epochs)
+    kind = "has other indices than the one that was saved" if name in ("list", "array", "rank, list") else OTHER
+    assert kind in text
+
+
+def test_the_order_may_be_compared_by_other_ranks_with_another_batch_size():
+    def some(order, batch_size, ranks):
+        return {"batch_size": batch_size, "sampler": Users(order), "ranks": ranks}
+
+    assert resumed(some(ORDERS[0], 6, (0, 2)), some(ORDERS[0], 4, (1, 3)), 3)[0] == []
+    (text,), _ = resumed(some(ORDERS[0], 6, (0, 2)), some(ORDERS[1], 4, (1, 3)), 3)
+    assert OTHER in text
+
+
+def test_what_comes_after_the_position_is_not_compared():
+    longer = [*ORDERS[0], *range(LENGTH)]
+    assert resumed(WAYS["sampler"](ORDERS[0]), WAYS["sampler"](longer), 10)[0] == []
+
+
+@pytest.mark.parametrize("name", ["sampler", "generator", "batch sampler", "BatchSampler"])
+def test_an_order_that_ends_before_the_position_is_a_warning(name):
+    (text,), rest = resumed(WAYS[name](ORDERS[0]), WAYS[name](ORDERS[0][:80]), 45)
+    assert SHORT in text and rest == []
+    assert resumed(WAYS[name](ORDERS[0]), WAYS[name](ORDERS[0][:90]), 45) == ([], [])
+
+
+def test_keys_of_text_are_compared():
+    before, after = ({"batch_size": 2, "sampler": Texts(order)} for order in ORDERS)
+    assert resumed(before, before, 5, Named())[0] == []
+    (text,), _ = resumed(before, after, 5, Named())
+    assert OTHER in text
+
+
+@pytest.mark.parametrize("kind", [OfRank, Stateful])
+def test_the_order_of_another_rank_and_one_with_a_state_are_not_compared(kind):
+    before, after = ({"batch_size": 2, "sampler": kind(order)} for order in ORDERS)
+    assert resumed(before, after, 5)[0] == []
+
+
+def test_keys_of_other_types_are_not_compared():
+    class Points(Users):
+        def __iter__(self):
+            return ((key, 0.5) for key in self.order)
+
+    class Grid(dict):
+        def __getitem__(self, key):
+            return key[0]
+
+    before, after = ({"batch_size": 2, "sampler": Points(order)} for order in ORDERS)
+    assert resumed(before, after, 5, Grid())[0] == []
+
+
+@pytest.mark.parametrize(
+    ("saved", "match"),
+    [
+        ([1], r"state: sampler.first_keys=\[1\]: must be a dict"),
+        ({"count": 0, "checksum": 1}, "state: sampler.first_keys.count=0: must be an int >= 1"),
+        ({"count": 1, "checksum": "a"}, "state: sampler.first_keys.checksum='a': must be an int >= 0"),
+        ({"count": 1}, "checksum"),
+    ],
+)
+def test_wrong_states_are_refused(saved, match):
+    loader = DataLoader(range(LENGTH), 2, sampler=Users(ORDERS[0]), seed=0)
+    next(iter(loader))
+    state = loader.state_dict()
+    state["sampler"]["first_keys"] = saved
+    with pytest.raises(ValueError, match=match):
+        loader.load_state_dict(add_checksum(state))
