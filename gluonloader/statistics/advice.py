@@ -135,16 +135,23 @@ def _on_used_cores(stats: LoaderStats) -> str:
 
 
 def _on_waiting_workers(stats: LoaderStats) -> str:
-    """Workers wait for data, and cores are free, so that they should read several samples at the same time."""
+    """Workers wait for data, and cores are free, so that more samples should be read at the same time."""
     computes, workers = 1 - stats.waiting, max(1, stats.num_workers)  # or would, if they had a core
-    if stats.concurrency > 1 or stats.waiting < _DATA or workers * computes > stats.cores / 2:
+    if stats.waiting < _DATA or workers * computes > stats.cores / 2:
         return ""
-    # With this concurrency, workers would keep all cores busy.
-    useful = stats.cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
-    advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
+    if stats.concurrency > 1 and stats.executor not in ("process", "ray"):
+        return ""  # the computing of threads that `concurrency` starts counts as waiting
+    # With this concurrency, workers would keep all cores busy. A worker reads the samples of one batch at a time.
+    whole_batch = 1 << (-(-stats.samples // stats.batches) - 1).bit_length()
+    now = min(stats.concurrency, whole_batch)
+    useful = now * stats.cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
+    advised = min(_MOST_CONCURRENCY, whole_batch, 1 << max(1, int(useful).bit_length() - 1))
     who = "Workers spent" if stats.num_workers else "Making batches spent"
-    share = f"{who} {percent(stats.waiting)} of the time waiting"
-    return f"{share}: if samples wait for a disk or a network, pass concurrency={advised}."
+    text = f"{who} {percent(stats.waiting)} of the time waiting"
+    if now > 1:
+        text += f", although each reads {now} samples at the same time"
+    cure = f"concurrency={advised}" if advised > now else f"num_workers={2 * stats.num_workers or 2}"
+    return f"{text}: if samples wait for a disk or a network, pass {cure}."
 
 
 def _on_page_faults(stats: LoaderStats) -> str:
@@ -190,7 +197,8 @@ def _on_reading(stats: LoaderStats) -> str:
     share = stats.work.read_s / stats.work.made_s
     per_sample = duration(stats.work.read_s / max(1, stats.samples))
     text = f"Reading samples takes {percent(share)} of the time for a batch ({per_sample} per sample)."
-    return text + (_more_workers(stats) or " All cores are busy: make dataset[i] cheaper, or use more machines.")
+    busy = "" if stats.waiting >= _DATA else " All cores are busy: make dataset[i] cheaper, or use more machines."
+    return text + (_more_workers(stats) or busy)
 
 
 def _more_workers(stats: LoaderStats) -> str:

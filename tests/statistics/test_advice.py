@@ -109,10 +109,35 @@ def test_concurrency_needs_waiting_workers_and_free_cores(
     text = advise(some, overlaps)
     assert (text == "") == (batches < 32)
     advised = text.partition("pass concurrency=")[2].partition(".")[0]
-    if concurrency > 1 or not overlaps or computed > 0.51 or computed * max(1, workers) > cores / 1.9:
+    if not overlaps or computed > 0.51 or computed * max(1, workers) > cores / 1.9:
         assert advised == ""
     elif batches >= 32 and computed < 0.49 and computed * max(1, workers) < cores / 2.1:
-        assert 2 <= int(advised) <= 32
+        assert concurrency < int(advised) <= 32
+
+
+READS = Spent(100, 0.9, 0.05, 0.05, 0.1, 0.05)  # waits for data 95 % of the time
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "95 % of the time waiting: if samples wait for a disk or a network, pass concurrency=16."),
+        ({"samples": 200}, "waiting: if samples wait for a disk or a network, pass concurrency=2."),
+        ({"samples": 100}, "waiting: if samples wait for a disk or a network, pass num_workers=2."),
+        ({"concurrency": 4}, "waiting, although each reads 4 samples at the same time: if samples wait for a disk or a "
+                             "network, pass concurrency=16."),
+        ({"concurrency": 32}, "although each reads 16 samples at the same time: if samples wait for a disk or a "
+                              "network, pass num_workers=2."),
+    ],
+)  # fmt: skip
+def test_no_more_concurrency_is_advised_than_a_batch_has_samples(changes, expected):
+    assert expected in advise(stats(work=READS, **changes), True)
+
+
+def test_the_computing_of_threads_for_samples_is_not_taken_for_waiting():
+    text = advise(stats(work=READS, concurrency=4, executor="thread", num_workers=2), True)
+    assert "waiting" not in text.partition("Reading")[2]
+    assert "Reading samples takes 90 % of the time" in text and "cores are busy" not in text
 
 
 # -- of real loaders ---------------------------------------------------------------------------------------------------
