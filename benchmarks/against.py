@@ -11,8 +11,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from .measure import epochs
 from .programs import Program
 from .report import time_of
 
-_ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[1]
 _LOADERS: Final[dict[str, Loader]] = {loader.name: loader for loader in (GluonLoader(), Tensors(), OneImport())}
 
 _COLUMNS: Final = {"before": time_of, "this tree": time_of, "ratio": "{:.2f}".format}
@@ -33,12 +33,7 @@ _COLUMNS: Final = {"before": time_of, "this tree": time_of, "ratio": "{:.2f}".fo
 
 def compare(commit: str, cases: Sequence[Case], workers: int) -> Iterator[Table]:
     """Yields a table for each case. A row has how many times as long as `commit` this tree takes for a loader."""
-    with tempfile.TemporaryDirectory(prefix="against-") as folder:
-        clone, path = Path(folder, "clone"), Path(folder, "path")
-        subprocess.run(["git", "clone", "-q", "--no-checkout", str(_ROOT), str(clone)], check=True)
-        subprocess.run(["git", "checkout", "-q", commit], cwd=clone, check=True)
-        path.mkdir()
-        (path / "gluonloader").symlink_to(clone / "gluonloader")  # without the benchmarks of the other commit
+    with other_package(commit) as path:
         for case in cases:
             with ExitStack() as stack:
                 rows = {
@@ -51,6 +46,33 @@ def compare(commit: str, cases: Sequence[Case], workers: int) -> Iterator[Table]
                     yield Table(f"{case.name}, before: {commit}", rows, _COLUMNS)
 
 
+@contextmanager
+def other_package(commit: str) -> Iterator[Path]:
+    """Yields a folder that contains the package of a commit, without its benchmarks."""
+    with tempfile.TemporaryDirectory(prefix="against-") as folder:
+        clone, path = Path(folder, "clone"), Path(folder, "path")
+        subprocess.run(["git", "clone", "-q", "--no-checkout", str(ROOT), str(clone)], check=True)
+        subprocess.run(["git", "checkout", "-q", commit], cwd=clone, check=True)
+        path.mkdir()
+        (path / "gluonloader").symlink_to(clone / "gluonloader")
+        yield path
+
+
+def program_with(root: Path, steps: Callable[..., Iterator[Any]], *arguments: Any, pauses: bool = False) -> Program:
+    """Starts a program that runs a generator function with the package in the folder `root`."""
+    sys.path.insert(0, str(root))  # a new program gets this list, too
+    try:
+        return Program(_with_package, str(root), steps, *arguments, method="spawn", pauses=pauses)
+    finally:
+        sys.path.remove(str(root))
+
+
+def _with_package(root: str, steps: Callable[..., Iterator[Any]], *arguments: Any) -> Iterator[Any]:
+    if not str(gluonloader.__file__).startswith(root):
+        raise ImportError(f"{gluonloader.__file__} was imported instead of the package in {root}")
+    return steps(*arguments)
+
+
 def _has(path: Path, loader: Loader) -> bool:
     """Whether the other commit has the loader's module; a module outside of the package does not matter."""
     package, *inside = loader.module.split(".")
@@ -58,7 +80,10 @@ def _has(path: Path, loader: Loader) -> bool:
 
 
 def _in_turn(case: Case, loader: Loader, workers: int, path: Path, stack: ExitStack) -> Measure:
-    other, own = (stack.enter_context(_program(root, case, loader, workers)) for root in (path, _ROOT))
+    other, own = (
+        stack.enter_context(program_with(root, _turns, case.name, loader.name, workers, pauses=True))
+        for root in (path, ROOT)
+    )
     for program in (other, own):
         program.answer()
 
@@ -69,17 +94,6 @@ def _in_turn(case: Case, loader: Loader, workers: int, path: Path, stack: ExitSt
     return measure
 
 
-def _program(root: Path, case: Case, loader: Loader, workers: int) -> Program:
-    """Starts a program that imports the package in the folder `root`."""
-    sys.path.insert(0, str(root))  # a new program gets this list, too
-    try:
-        return Program(_turns, str(root), case.name, loader.name, workers, method="spawn", pauses=True)
-    finally:
-        sys.path.remove(str(root))
-
-
-def _turns(root: str, case: str, loader: str, workers: int) -> Iterator[Any]:
-    if not str(gluonloader.__file__).startswith(root):
-        raise ImportError(f"{gluonloader.__file__} was imported instead of the package in {root}")
+def _turns(case: str, loader: str, workers: int) -> Iterator[Any]:
     dataset = CASES[case].dataset()
     return epochs(CASES[case], _LOADERS[loader], dataset, _LOADERS[loader].workers(CASES[case], workers))

@@ -133,7 +133,8 @@ def test_what_comes_after_the_position_is_not_compared():
 @pytest.mark.parametrize("name", ["sampler", "generator", "batch sampler", "BatchSampler"])
 def test_an_order_that_ends_before_the_position_is_a_warning(name):
     (text,), rest = resumed(WAYS[name](ORDERS[0]), WAYS[name](ORDERS[0][:80]), 45)
-    assert SHORT in text and rest == []
+    assert SHORT in text
+    assert rest == []
     assert resumed(WAYS[name](ORDERS[0]), WAYS[name](ORDERS[0][:90]), 45) == ([], [])
 
 

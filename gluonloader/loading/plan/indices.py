@@ -86,7 +86,7 @@ class IndexPlan:
             saved = None if self._snapshots is None else self._snapshots.take(number, self._progress.position)
             self._drawing = True
             started = self.started
-            is_first = number == started.number and started.drawn is None
+            is_first = started.drawn is None and number == started.number
             if is_first:
                 started.snapshot = saved
             batches = self._pass.batches
