@@ -177,7 +177,7 @@ class Arena:
             if start < end:
                 return _joined(self._bounds)
             end = stop
-        return [] if self.needed < LARGE else [bounds for bounds in self._bounds if bounds[1] - bounds[0] >= LARGE]
+        return [bounds for bounds in self._bounds if bounds[1] - bounds[0] >= LARGE]
 
     def write(self, data: bytes | memoryview) -> int | None:
         """Copies `data`, and the arrays that `place` has listed, into the slab; returns the offset of `data`.

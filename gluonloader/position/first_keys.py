@@ -8,15 +8,13 @@ that were made again. It does not find keys that were added at the end.
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-import numpy as np
-
 from ..errors import bad_state, warn
-from ..indices import as_list
 from ..sampler.saved import FIXED, PATH
 from ..state import field, int_field
 
@@ -41,7 +39,7 @@ class FirstKeys:
         """Yields the first ones of these keys; warns if they are not those that were saved."""
         self._checksums = []
         for count, key in enumerate(islice(keys, _MOST), 1):
-            self._note(count, _plain(key))
+            self._note(count, key)
             yield key
 
     def warn_of_end(self) -> None:
@@ -52,11 +50,15 @@ class FirstKeys:
                 "batch of this epoch is left; pass the sampler that was saved"
             )
 
-    def _note(self, count: int, plain: list[Any] | None) -> None:
+    def _note(self, count: int, key: Any) -> None:
         before = self._checksums
-        if plain is None or len(before) < count - 1:
-            return  # a key that cannot be compared, or one after it
-        before.append(zlib.crc32(repr(plain).encode(), before[-1] if before else 0))
+        if len(before) < count - 1:
+            return  # a key before it cannot be compared
+        try:
+            text = repr(_plain(key))
+        except TypeError:
+            return
+        before.append(zlib.crc32(text.encode(), before[-1] if before else 0))
         if self._expected is not None and count == self._expected["count"]:
             if before[-1] != self._expected["checksum"]:
                 warn(_warning(self._sampler))
@@ -80,11 +82,17 @@ def check_first_keys(saved: Mapping[str, Any]) -> bool:
     return True
 
 
-def _plain(key: Any) -> list[Any] | None:
-    """The ints and texts of a key, or of a batch of keys; None if it contains anything else."""
-    keys = as_list(key) if isinstance(key, (list, tuple, np.ndarray)) else [key]
-    plain = [item.__index__() if hasattr(item, "__index__") else item for item in keys]
-    return plain if all(isinstance(item, (int, str)) for item in plain) else None
+def _plain(key: Any) -> Any:
+    """A key, or a batch of keys, whose `repr` is the same in each process; raises a TypeError if there is none."""
+    if key is None or isinstance(key, (bool, int, float)):
+        return key
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, (list, tuple, dict)):
+        return [_plain(part) for part in (key.items() if isinstance(key, dict) else key)]
+    if hasattr(key, "tolist"):  # numbers and arrays of NumPy, tensors, NDArrays
+        return _plain(key.tolist())
+    return operator.index(key)
 
 
 def _warning(sampler: Any) -> str:

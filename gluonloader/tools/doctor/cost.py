@@ -101,6 +101,7 @@ def measure(
             raise
     finally:
         maker.close()
+        set_current_seed(None)
     if not counts:
         raise ValueError("the loader yields no batch: is its dataset empty?")
     return _mean(counts, tuple(sorted(names))), everywhere
