@@ -21,6 +21,7 @@ import numpy as np
 from .checks import check_flags, check_int
 from .describe import call, counted, short_repr
 from .errors import bad_argument
+from .indices import checksum_of
 from .sampler.base import OrderedSampler, SeededSampler, check_ints
 from .sampler.passes import Computed, Integers, Order, lazily
 from .sampler.saved import digest
@@ -184,7 +185,8 @@ class FixedBucketSampler(SeededSampler):
             for start in range(0, len(self._buckets[number]), self._sizes[number])
         ]
         cut = [*self._sizes, *map(len, self._buckets)]
-        self._identity = {"shuffle": self._shuffle, "buckets": digest(np.array(cut))}
+        content = np.concatenate([np.array(cut), *self._buckets])
+        self._identity = {"shuffle": self._shuffle, "buckets": digest(content)}
 
     def order(self, epoch: int) -> Order:
         return lazily(partial(self._batches, self.epoch_seed(epoch)))
@@ -249,7 +251,8 @@ class SortedBucketSampler(SeededSampler):
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
         about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(sort_keys)}
-        self._identity = {**about, "shuffle": self._shuffle}
+        keys = {"keys": checksum_of(list(sort_keys)), "reverse": self._reverse}
+        self._identity = {**about, **keys, "shuffle": self._shuffle}
 
     def order(self, epoch: int) -> Order:
         return lazily(partial(self._batches, self.epoch_seed(epoch)))

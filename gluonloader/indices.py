@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+import zlib
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +20,37 @@ _UNSIGNED: Final = np.dtype(np.uintp)
 def as_list(keys: Any) -> list[Any]:
     """Keys as a list. NumPy ints become Python ints, which every dataset accepts."""
     return keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+
+
+def checksum_of(keys: Any, before: int = 0) -> int | None:
+    """A checksum of a key, or of any structure of keys, that is the same in each process.
+
+    Args:
+        before: the checksum of the keys before these.
+
+    Returns:
+        An int of 32 bits; None if a key is no number, no text and no array.
+    """
+    try:
+        text = repr(_plain(keys))
+    except (TypeError, ValueError):
+        return None
+    return zlib.crc32(text.encode(errors="backslashreplace"), before)
+
+
+def _plain(keys: Any) -> Any:
+    """Keys as objects of Python whose `repr` is the same in each process; raises a TypeError for other objects."""
+    if keys is None or isinstance(keys, (bool, int, float)):
+        return keys
+    if isinstance(keys, str):
+        return str(keys)
+    if isinstance(keys, Set):
+        return sorted(map(_plain, keys), key=repr)
+    if isinstance(keys, (list, tuple, Mapping)):
+        return [_plain(part) for part in (keys.items() if isinstance(keys, Mapping) else keys)]
+    if hasattr(keys, "tolist"):  # numbers and arrays of NumPy, tensors
+        return _plain(keys.tolist())
+    return operator.index(keys)
 
 
 def is_int_array(keys: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
@@ -15,7 +16,7 @@ from ..checks import check_flags, check_function, check_int, check_shard
 from ..declared import in_memory, is_array, is_async, needed_blocks, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
-from ..indices import as_list, between, checked_index, checked_indices, known_indices, lengths_of
+from ..indices import as_list, between, checked_index, checked_indices, checksum_of, known_indices, lengths_of
 from ..lengths import computed_lengths, known_lengths
 from ..rows import Rows
 from ..tree import Sample
@@ -250,6 +251,13 @@ class Subset(Dataset):
     def _parts(self) -> tuple[Any, ...]:
         return (self._dataset,)
 
+    @property
+    def _identity(self) -> dict[str, Any]:
+        kept = self._indices
+        if isinstance(kept, range):
+            return {"indices": [kept.start, kept.stop, kept.step]}
+        return {"indices": checksum_of(kept) if isinstance(kept, list) else zlib.crc32(kept.tobytes())}
+
     def slow_in_random_order(self, indices: Any = None) -> str:
         """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
         kept = self._indices
@@ -316,7 +324,9 @@ class ConcatDataset(Dataset):
                 right = "it cannot be indexed; join iterable datasets: IterableDataset(first) + IterableDataset(second)"
                 raise bad_argument(f"datasets[{number}]", part, right)
         self.datasets: list[Any] = list(parts)
-        self._ends = list(accumulate(lengths_of("datasets", self.datasets)))
+        lengths = lengths_of("datasets", self.datasets)
+        self._identity = {"lengths": lengths}
+        self._ends = list(accumulate(lengths))
         self._bounds = np.array([0, *self._ends])  # for bulk reads
 
     def __getitem__(self, index: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..declared import caches_of, identities
 from ..describe import counted, describe
-from ..errors import bad_state
+from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..locks import Lock
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from .ahead import Ahead
     from .shard_source import ShardSource
 
+_OTHER_SUBSET: Final = (
+    "dataset: this Subset has other indices than the one that was saved, so samples come twice or not at all, and may "
+    "be those that you test with; pass the dataset that was saved, e.g. random_split(..., seed=0). Ignore this if each "
+    "rank has its own Subset, and this state is that of another rank"
+)
 _MOST_PARTS: Final = 16  # of a dataset, that a state describes one by one
 
 
@@ -382,5 +387,9 @@ def _check_identity(saved: Any, ours: list[dict[str, Any]]) -> None:
         here = ", ".join(part["kind"] for part in ours) or "no part that a state describes"
         raise bad_state("data", saved, f"this dataset and batchify_fn have {here}; pass those that were saved")
     for theirs, part in zip(saved, ours, strict=True):
+        if part["kind"] == "Subset":
+            if theirs.get("indices") != part["indices"]:
+                warn(_OTHER_SUBSET)
+            continue
         for name in [name for name in part if name in theirs]:  # a check of the vocabulary may have been added
             check_same(theirs, name, part[name], f"this {part['kind']}", "data.")

@@ -1,25 +1,26 @@
-"""The first keys of an order that is not computed, by which a resumed epoch is compared with the one that was saved.
+"""The first keys of a user's order, by which a resumed epoch is compared with the one that was saved.
 
-No attribute of a user's sampler, or of a list of indices, says whether its order is the same as before. If it is not,
-samples come twice or not at all after a resume. The keys before a position are drawn again anyway, so a state contains
-a checksum of the first ones, and a resume compares it. That finds orders that are drawn at random each time, and lists
-that were made again. It does not find keys that were added at the end.
+No attribute of a user's sampler, of a function or of a list of indices says whether its order is the same as before. If
+it is not, samples come twice or not at all after a resume. The keys before a position are drawn again anyway. So a
+state contains a checksum of the first ones, and a resume compares it. That finds orders that are drawn at random each
+time, and lists that were made again. It does not find keys that were added at the end.
 """
 
 from __future__ import annotations
 
-import operator
-import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 from ..errors import bad_state, warn
+from ..indices import checksum_of
+from ..sampler.function import FunctionSampler
 from ..sampler.saved import FIXED, PATH
 from ..state import field, int_field
 
 _FIELD: Final = "first_keys"
-_MOST: Final = 64  # orders of so many keys are equal by chance only if the sampler does not shuffle
+MOST_KEYS: Final = 64  # orders of so many keys are equal by chance only if the sampler does not shuffle
 
 
 class FirstKeys:
@@ -38,9 +39,13 @@ class FirstKeys:
     def noted(self, keys: Iterable[Any]) -> Iterator[Any]:
         """Yields the first ones of these keys; warns if they are not those that were saved."""
         self._checksums = []
-        for count, key in enumerate(islice(keys, _MOST), 1):
+        for count, key in enumerate(islice(keys, MOST_KEYS), 1):
             self._note(count, key)
             yield key
+
+    def note(self, keys: Iterable[Any]) -> None:
+        """Notes the first ones of these keys, without a pass."""
+        deque(self.noted(keys), maxlen=0)
 
     def warn_of_end(self) -> None:
         """Warns that there are fewer keys than come before the position, if keys are compared."""
@@ -54,11 +59,10 @@ class FirstKeys:
         before = self._checksums
         if len(before) < count - 1:
             return  # a key before it cannot be compared
-        try:
-            text = repr(_plain(key))
-        except TypeError:
+        checksum = checksum_of(key, before[-1] if before else 0)
+        if checksum is None:
             return
-        before.append(zlib.crc32(text.encode(), before[-1] if before else 0))
+        before.append(checksum)
         if self._expected is not None and count == self._expected["count"]:
             if before[-1] != self._expected["checksum"]:
                 warn(_warning(self._sampler))
@@ -68,6 +72,11 @@ class FirstKeys:
         """What the state of a position after so many keys contains; nothing if they cannot be compared."""
         count = min(count, len(self._checksums))
         return {_FIELD: {"count": count, "checksum": self._checksums[count - 1]}} if count else {}
+
+
+def are_known(sampler: Any) -> bool:
+    """Whether the keys of a user's order can be read without a pass."""
+    return type(sampler) in FIXED or type(sampler) is FunctionSampler
 
 
 def check_first_keys(saved: Mapping[str, Any]) -> bool:
@@ -82,25 +91,17 @@ def check_first_keys(saved: Mapping[str, Any]) -> bool:
     return True
 
 
-def _plain(key: Any) -> Any:
-    """A key, or a batch of keys, whose `repr` is the same in each process; raises a TypeError if there is none."""
-    if key is None or isinstance(key, (bool, int, float)):
-        return key
-    if isinstance(key, str):
-        return str(key)
-    if isinstance(key, (list, tuple, dict)):
-        return [_plain(part) for part in (key.items() if isinstance(key, dict) else key)]
-    if hasattr(key, "tolist"):  # numbers and arrays of NumPy, tensors, NDArrays
-        return _plain(key.tolist())
-    return operator.index(key)
-
-
 def _warning(sampler: Any) -> str:
     name, lost = type(sampler).__name__, "so samples come twice or not at all"
     if isinstance(sampler, FIXED):
         return (
             f"sampler: this {name} has other indices than the one that was saved, {lost}; pass the {name} that was "
             "saved. Ignore this if each rank has its own, and this state is that of another rank"
+        )
+    if isinstance(sampler, FunctionSampler):
+        return (
+            f"sampler: this function returns another order than before the state was saved, {lost}; pass the function "
+            "that was saved. Ignore this if each rank has its own, and this state is that of another rank"
         )
     return (
         f"sampler: this {name} yields another order than before the state was saved, {lost}; let its order depend "

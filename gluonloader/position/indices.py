@@ -21,8 +21,7 @@ Samplers are restored in one of three ways:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ import numpy as np
 
 from ..errors import bad_argument, bad_state, warn
 from ..frameworks import state_from_json
+from ..indices import as_list
 from ..randomness import batch_seed
 from ..sampler.base import (
     BatchSampler,
@@ -42,14 +42,14 @@ from ..sampler.base import (
     read_ahead_of,
     start_order,
 )
-from ..sampler.passes import BatchPass, Pass, length_of, skip, still
+from ..sampler.passes import BatchPass, Pass, as_keys, length_of, skip, still
 from ..sampler.saved import FIXED, chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ..sampler.sharded import ShardedSampler, rank_of
 from ..sampler.users import restore, snapshot, stateful_part
 from ..state import MOST, State, check_same, field, int_field, ranges_field
 from .cut import Cut, cut_of
 from .error_count import count_in
-from .first_keys import FirstKeys, check_first_keys
+from .first_keys import MOST_KEYS, FirstKeys, are_known, check_first_keys
 from .progress import Start
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
@@ -83,9 +83,8 @@ class OrderPass:
         self._about, self._saved = _about(cut), _of_share(cut)
         if not is_computed(cut.order):
             self._saved |= saved_order(cut.order, self.epoch)
-        self._first_keys = FirstKeys(cut.order, start.sampler)
-        if type(cut.order) in FIXED:
-            deque(self._first_keys.noted(cut.order), maxlen=0)
+        self._first_keys, saved = FirstKeys(cut.order, start.sampler), start.sampler
+        _warn_of_other_epoch(cut.order, self.epoch, start)
         # A sampler with a state continues without its first keys, and one with a rank may load a state of another rank.
         self._has_own_order = stateful_part(batch_sampler) is not None or any(
             hasattr(part, "rank") or hasattr(part, "process_index") for part in chain_of(cut.order)
@@ -96,6 +95,8 @@ class OrderPass:
             order = order_of(copy_of(cut.order), epoch)
             assert order is not None, "only the epoch of a computed sampler is passed"
             self._order = still(order)
+        if saved is not None and are_known(cut.order) and check_first_keys(saved):
+            self._first_keys.note(self._known_keys())
         self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
         self._skip(self.batches, start.skip)
 
@@ -117,10 +118,17 @@ class OrderPass:
             keys = Pass(order, length_of(cut.order), read_ahead_of(cut.order))
         return keys if cut.batches is None else BatchPass(cut.batches, keys, self._due, offset)
 
+    def _known_keys(self) -> Iterable[Any]:
+        """The first keys of an order that can be read without a pass."""
+        return () if self._order is None else as_list(as_keys(self._order[:MOST_KEYS]))
+
     def _iterate_users(self, sampler: Any) -> Iterator[Any]:
-        keys = iter(sampler)
-        is_compared = hasattr(keys, "seek")  # the order of a loader of torch compares keys by itself
-        return keys if is_compared else chain(self._first_keys.noted(keys), keys)
+        keys: Iterator[Any] = iter(sampler)
+        if isinstance(keys, Pass):  # of a sampler of gluonloader in the user's; it can go back, and shall still do so
+            self._first_keys.note(keys.first(MOST_KEYS))
+        elif not hasattr(keys, "seek"):  # the order of a loader of torch compares keys by itself
+            keys = chain(self._first_keys.noted(keys), keys)
+        return keys
 
     def _skip(self, keys: Iterator[Any], count: int) -> None:
         if not skip(keys, count):
@@ -161,7 +169,10 @@ class OrderPass:
         offset = cut.offset_after(number - self._first, self._offset, len(self._due))
         order = {} if self._order is None else saved_order(cut.order, self.epoch, self._order, offset)
         about = {"carried": _as_json(self._carried), **self._about}
-        first = {} if self._has_own_order else self._first_keys.saved(self._items_before(offset))
+        if are_known(cut.order):
+            self._first_keys.note(self._known_keys())
+        count = MOST_KEYS if are_known(cut.order) else self._items_before(offset)
+        first = {} if self._has_own_order else self._first_keys.saved(count)
         return {"offset": offset, **about, "sampler": {**order, **self._saved, **first}}
 
     @property
@@ -199,6 +210,10 @@ def fresh_state(batch_sampler: Any) -> dict[str, Any]:
     carried = [] if cut.batches is None else _as_json(cut.batches.carried)
     saved = {**saved_order(cut.order, epoch_of(cut.order)), **_of_share(cut)}
     fields = {"batch": 0, "ahead": [], "offset": 0, "carried": carried, **_about(cut), "sampler": saved}
+    if type(cut.order) in FIXED:
+        first = FirstKeys(cut.order)
+        first.note(cut.order)
+        saved |= first.saved(MOST_KEYS)
     stateful = stateful_part(batch_sampler)
     return fields if stateful is None else {**fields, "snapshot": snapshot(stateful)}
 
@@ -217,6 +232,16 @@ def _as_json(keys: Sequence[Any]) -> list[Any]:
                 "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
             )
     return plain
+
+
+def _warn_of_other_epoch(order: Any, epoch: int, start: Start) -> None:
+    """Warns if the epoch of a sampler of gluonloader was set after a position in another epoch was loaded."""
+    saved = None if start.sampler is None or not start.number else start.sampler.get("epoch")
+    if saved is not None and isinstance(order, OrderedSampler) and saved != epoch:
+        warn(
+            f"sampler: set_epoch({epoch}) was called on this {type(order).__name__} after a position in its epoch "
+            f"{saved} was loaded, so samples come twice or not at all; call it before load_state_dict, or not at all"
+        )
 
 
 def keep(batch_sampler: Any) -> Callable[[], None]:
@@ -405,6 +430,7 @@ def load(batch_sampler: Any, state: State) -> Start:
     if cut.share is not None and cut.share.stateful is not None:
         restore(cut.share.stateful, saved["snapshot"])
     if stateful is not None:
+        _warn_of_kept_indices(batch_sampler, stateful, state["batch"])
         restore(stateful, state["snapshot"])
     if cut.batches is not None:
         cut.batches.carried = list(state["carried"])
@@ -413,6 +439,21 @@ def load(batch_sampler: Any, state: State) -> Start:
     skipped = 0 if is_cut or stateful is not None else offset
     ahead = tuple(ranges_field(state, "ahead"))
     return Start(state["batch"], skipped, offset - skipped, ahead, count_in(state), saved)
+
+
+def _warn_of_kept_indices(batch_sampler: Any, stateful: Any, number: int) -> None:
+    """Warns if a user's batch sampler may keep indices for later batches, which the state of its sampler lacks."""
+    kind = type(batch_sampler)
+    if number and stateful is not batch_sampler and not isinstance(batch_sampler, BatchSampler):
+        if kind.__module__.startswith("torch.utils.data") or hasattr(
+            batch_sampler, "index_sampler"
+        ):  # or torch's order
+            return
+        warn(
+            f"batch_sampler: the state of this {kind.__name__} is that of its {type(stateful).__name__} alone, so "
+            "indices that it keeps for later batches are lost; add state_dict() and load_state_dict() to the batch "
+            "sampler"
+        )
 
 
 def is_regular(batch_sampler: Any, state: State) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import bad_argument
 from .base import OrderedSampler, check_length
 from .passes import Computed, Integers, Order
+from .saved import digest
 
 
 class SequentialSampler(OrderedSampler):
@@ -33,6 +34,7 @@ class FilterSampler(OrderedSampler):
 
     def __init__(self, fn: Callable[[Any], object], dataset: Any) -> None:
         self._indices = np.array([i for i in range(len(dataset)) if fn(dataset[i])], np.int64)
+        self._identity = {"indices": digest(self._indices)}
 
 
 class IntervalSampler(OrderedSampler):

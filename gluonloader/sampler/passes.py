@@ -162,6 +162,10 @@ class Pass(Iterator[Any]):
         else:
             self.seek(self._start + self._used + count)
 
+    def first(self, count: int) -> list[Any]:
+        """The first keys of the order, wherever the pass is."""
+        return as_list(as_keys(self._order[: min(count, self._length)]))
+
     def seek(self, offset: int) -> None:
         """Continues with the key at `offset`; keys that were read ahead are read again."""
         self._start, self._used, self._keys, self._listed = min(offset, self._length), 0, [], None

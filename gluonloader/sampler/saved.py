@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..declared import IN_MEMORY
 from ..errors import bad_state
+from ..indices import checksum_of
 from ..state import check_same, field, has_state, int_field
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
@@ -63,12 +64,22 @@ def saved_order(sampler: Any, epoch: int = 0, order: Any = None, offset: int = 0
             saved["epoch"] = sampler.epoch
         if (ranks := replicas_of(sampler)) is not None:
             saved["num_replicas"] = ranks
+            saved |= _arguments_of(sampler)
     return saved
+
+
+def _arguments_of(sampler: Any) -> dict[str, Any]:
+    """The arguments of torch's `DistributedSampler`, and of samplers like it, on which its order depends."""
+    found = {name: getattr(sampler, name, None) for name in ("seed", "shuffle")}
+    return {name: value for name, value in found.items() if isinstance(value, (bool, int))}
 
 
 def identity_of(sampler: Any) -> dict[str, Any]:
     """What must be equal where a position in the order of a sampler of gluonloader is loaded."""
-    about = sampler.identity() if hasattr(sampler, "identity") else {"length": len(sampler)}
+    if hasattr(sampler, "identity"):
+        about = sampler.identity()
+    else:
+        about = {"length": len(sampler), "checksum": checksum_of(list(sampler))}
     return {"kind": type(sampler).__name__, **about}
 
 
@@ -85,7 +96,11 @@ def loading_order(sampler: Any, state: Any) -> Callable[[], None]:
         return load
     if isinstance(sampler, FIXED):
         check_same(state, "length", len(sampler), whose, PATH)
-    elif _counts_epochs(sampler):
+    elif replicas_of(sampler) is not None:
+        for name, ours in _arguments_of(sampler).items():
+            if name in state:
+                check_same(state, name, ours, whose, PATH)
+    if _counts_epochs(sampler) and not isinstance(sampler, FIXED):
         return partial(sampler.set_epoch, int_field(state, "epoch", path=PATH))
     return nothing
 

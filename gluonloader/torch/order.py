@@ -12,6 +12,7 @@ import numpy as np
 
 from ..comparing import difference, items_of
 from ..errors import warn
+from ..indices import checksum_of
 from ..randomness import PreservedGenerators
 from ..sampler import base as own
 from ..state import has_state
@@ -214,16 +215,6 @@ class _OrderPass(Iterator[Any]):
                 "cannot be drawn again; let it draw from its generator=, or use a sampler of torch"
             )
         return drawn[self._skipped : self._skipped + count]
-
-
-def checksum_of(keys: Any) -> int | None:
-    """A checksum of the indices of a batch; None if they are not ints or text."""
-    try:
-        values = [value.tolist() if isinstance(value, np.ndarray) else value for _, _, value in items_of(keys)]
-    except TypeError:
-        return None
-    flat = [item for value in values if value is not None for item in (value if isinstance(value, list) else [value])]
-    return zlib.crc32(repr(flat).encode()) if all(isinstance(item, (int, str)) for item in flat) else None
 
 
 def order_of(loader: Any, whole: bool) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, hide_own_frames, warn
+from ..indices import checksum_of
 from ..loader import DataLoader as CoreDataLoader
 from ..position.indices import seed_of_rank
 from ..randomness import postponed
@@ -21,7 +22,7 @@ from ..statistics import program
 from ..statistics.stats import LoaderStats
 from ..statistics.trace import Trace
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import TorchOrder, as_states, as_text, checksum_of, generators_of, restore, save, start_pass
+from .order import TorchOrder, as_states, as_text, generators_of, restore, save, start_pass
 from .utils_data import torchs
 from .words import use_torchs_words
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import SERIAL
 
-from gluonloader import BatchSampler, DataLoader
+from gluonloader import BatchSampler, DataLoader, RandomSampler
 from gluonloader.state import add_checksum
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
@@ -151,17 +151,121 @@ def test_the_order_of_another_rank_and_one_with_a_state_are_not_compared(kind):
     assert resumed(before, after, 5)[0] == []
 
 
-def test_keys_of_other_types_are_not_compared():
-    class Points(Users):
-        def __iter__(self):
-            return ((key, 0.5) for key in self.order)
+class Grid(dict):
+    def __getitem__(self, key):
+        return key[0]
 
-    class Grid(dict):
-        def __getitem__(self, key):
-            return key[0]
 
-    before, after = ({"batch_size": 2, "sampler": Points(order)} for order in ORDERS)
+class Points(Users):
+    def __init__(self, order, other):
+        super().__init__(order)
+        self.other = other
+
+    def __iter__(self):
+        return ((key, self.other) for key in self.order)
+
+
+@pytest.mark.parametrize("other", [0.5, None, {"a": 1}, np.arange(3), np.str_("a"), frozenset({"a", "b"})], ids=repr)
+def test_keys_that_contain_numbers_and_text_are_compared(other):
+    before, after = ({"batch_size": 2, "sampler": Points(order, other)} for order in ORDERS)
+    assert resumed(before, before, 5, Grid())[0] == []
+    (text,), _ = resumed(before, after, 5, Grid())
+    assert OTHER in text
+
+
+def test_other_keys_are_not_compared():
+    before, after = ({"batch_size": 2, "sampler": Points(order, Grid)} for order in ORDERS)
     assert resumed(before, after, 5, Grid())[0] == []
+
+
+class Wrapping:
+    """A sampler that yields the indices of one of gluonloader."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
+def test_a_sampler_in_a_users_sampler_is_compared():
+    one, same, other = ({"batch_size": 2, "sampler": Wrapping(RandomSampler(LENGTH, seed=seed))} for seed in (1, 1, 2))
+    assert resumed(one, same, 5)[0] == []
+    (text,), _ = resumed(one, other, 5)
+    assert OTHER in text
+
+
+@pytest.mark.parametrize("batches", [1, 7, LENGTH // 2])
+def test_the_order_of_a_function_is_compared(batches):
+    one, same, other = (
+        {"batch_size": 2, "sampler": lambda epoch, seed=seed: np.random.default_rng([seed, epoch]).permutation(LENGTH)}
+        for seed in (1, 1, 2)
+    )
+    assert resumed(one, same, batches, epochs=1)[0] == []
+    texts, _ = resumed(one, other, batches, epochs=1)
+    assert ["this function returns another order" in text for text in texts] == [True] * (batches < LENGTH // 2)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, tuple])
+def test_a_list_is_compared_at_the_end_of_an_epoch_too(kind):
+    one, same, other = ({"batch_size": 2, "sampler": kind(order)} for order in (ORDERS[0], ORDERS[0], ORDERS[1]))
+    assert resumed(one, same, LENGTH // 2)[0] == []
+    (text,), _ = resumed(one, other, LENGTH // 2)
+    assert "has other indices than the one that was saved" in text
+
+
+def test_an_epoch_that_is_set_after_the_load_of_a_position_is_a_warning():
+    def made():
+        return DataLoader(range(LENGTH), 2, sampler=RandomSampler(LENGTH, seed=1))
+
+    loader = made()
+    list(loader)
+    list(islice(loader, 3))
+    state = loader.state_dict()
+    loader = made()
+    loader.load_state_dict(state)
+    loader.sampler.set_epoch(0)
+    with pytest.warns(RuntimeWarning, match=r"set_epoch\(0\) was called on this RandomSampler after a position in"):
+        next(iter(loader))
+    loader = made()
+    loader.load_state_dict(state)
+    loader.sampler.set_epoch(1)
+    next(iter(loader))
+
+
+class Distributed(Users):
+    """Has the attributes of torch's DistributedSampler."""
+
+    num_replicas, rank, epoch = 2, 0, 0
+
+    def __init__(self, order, seed, shuffle):
+        super().__init__(order)
+        self.seed, self.shuffle = seed, shuffle
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+@pytest.mark.parametrize(("seed", "shuffle", "match"), [(1, True, "seed=0"), (0, False, "shuffle=True")])
+def test_a_distributed_sampler_with_other_arguments_is_refused(seed, shuffle, match):
+    before, after = (
+        {"batch_size": 2, "sampler": Distributed(ORDERS[0], *given)} for given in [(0, True), (seed, shuffle)]
+    )
+    assert resumed(before, before, 3)[0] == []
+    with pytest.raises(ValueError, match=rf"state: sampler.{match}: this sampler has"):
+        resumed(before, after, 3)
+
+
+def test_batches_of_tensors():
+    torch = pytest.importorskip("torch")
+    before, after = ({"batch_sampler": torch.tensor(order).split(4)} for order in ORDERS)
+    data = torch.arange(LENGTH)
+    assert resumed(before, before, 3, data)[0] == []
+    (text,), _ = resumed(before, after, 3, data)
+    assert "has other indices" in text
 
 
 @pytest.mark.parametrize(
