@@ -17,7 +17,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run_program
+from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run_program, workers
 from interrupting import SignalAt
 
 from gluonloader import DataLoader
@@ -476,3 +476,35 @@ def test_without_garbage_collection_a_closed_loader_leaves_no_descriptor(closing
         assert eventually(lambda: len(os.listdir("/dev/fd")) <= before)
     finally:
         gc.enable()
+
+
+def test_a_loader_that_is_deleted_in_a_thread_of_its_own_pool():
+    """The garbage collector runs in whatever thread allocates memory, so also in the one that looks after workers."""
+    ended, armed = threading.Event(), threading.Event()
+
+    def collect(frame, event, argument):
+        if armed.is_set() and frame.f_code.co_name == "_join_exited_workers":
+            armed.clear()
+            gc.collect()
+            ended.set()
+
+    threading.setprofile(collect)  # in threads that start from now on
+    try:
+        loader = DataLoader(np.arange(8), 2, num_workers=1, start_method="fork", timeout=60)
+        assert len(list(loader)) == 4
+    finally:
+        threading.setprofile(None)
+    (pid,) = workers(loader)
+    gone = weakref.ref(loader)
+    gc.disable()
+    try:
+        cycle = [loader]
+        cycle.append(cycle)
+        del loader, cycle
+        armed.set()
+        os.kill(pid, signal.SIGKILL)  # wakes the thread
+        assert ended.wait(60)
+    finally:
+        gc.enable()
+    assert gone() is None
+    assert eventually(lambda: not any("_handle_" in thread.name for thread in threading.enumerate()))

@@ -165,7 +165,11 @@ class Points(Users):
         return ((key, self.other) for key in self.order)
 
 
-@pytest.mark.parametrize("other", [0.5, None, {"a": 1}, np.arange(3), np.str_("a"), frozenset({"a", "b"})], ids=repr)
+@pytest.mark.parametrize(
+    "other",
+    [0.5, None, {"a": 1}, np.arange(3), np.str_("a"), frozenset({"a", "b"})],
+    ids=["float", "None", "dict", "array", "text", "set"],
+)
 def test_keys_that_contain_numbers_and_text_are_compared(other):
     before, after = ({"batch_size": 2, "sampler": Points(order, other)} for order in ORDERS)
     assert resumed(before, before, 5, Grid())[0] == []

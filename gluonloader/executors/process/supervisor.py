@@ -27,6 +27,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -350,16 +351,24 @@ class Supervisor(Pool):
             process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 process.kill()
+        handlers = self._worker_handler, self._task_handler, self._result_handler  # type: ignore[attr-defined]
+        if threading.current_thread() in handlers:
+            # The garbage collector has deleted the loader in a thread of its own Pool, which cannot wait for itself.
+            threading.Thread(target=self._release, daemon=True).start()
+            return
         with Uninterrupted():
-            self.join()
-            release(self)
-            for process in self.requested:
-                process._request = None
-            for process in self._started:
-                process.join()
-                process.close()  # frees its descriptors now: the Pool is a reference cycle, which may be freed late
-            self.requested.clear()
-            self._started.clear()
+            self._release()
+
+    def _release(self) -> None:
+        self.join()
+        release(self)
+        for process in self.requested:
+            process._request = None
+        for process in self._started:
+            process.join()
+            process.close()  # frees its descriptors now: the Pool is a reference cycle, which may be freed late
+        self.requested.clear()
+        self._started.clear()
 
 
 def _prepare(start_method: str) -> None:
