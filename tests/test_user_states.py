@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import FORK, SERIAL
 
-from gluonloader import DataLoader, IterableDataset
+from gluonloader import ConcatDataset, DataLoader, IterableDataset, SimpleDataset, Subset
 
 LENGTH = 20
 
@@ -276,3 +276,49 @@ def test_the_states_of_delivered_batches_are_dropped():
         assert tracemalloc.get_traced_memory()[1] < 20e6  # there are 50 batches
     finally:
         tracemalloc.stop()
+
+
+class Counted:
+    """A dataset that counts what was read, and adds the count to each sample."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        self.count += 1
+        return index + 100 * self.count
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+VIEWS = {
+    "transform": lambda data: SimpleDataset(data).transform(abs),
+    "Subset": lambda data: Subset(data, range(2, LENGTH)),
+    "ConcatDataset": lambda data: ConcatDataset(data, range(4), Counted()),
+    "twice": lambda data: ConcatDataset(data, data),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_state_of_a_dataset_in_another_one_is_part_of_the_state(view):
+    def make():
+        return DataLoader(VIEWS[view](Counted()), 2, shuffle=True, seed=0)
+
+    assert resumed(make, 3) == whole(make)
+
+
+def test_the_states_of_other_datasets_are_refused():
+    state = DataLoader(VIEWS["ConcatDataset"](Counted()), 2, seed=0).state_dict()
+    loader = DataLoader(ConcatDataset(Counted(), range(LENGTH), range(4)), 2, seed=0)
+    with pytest.raises(ValueError, match="state: data.lengths"):
+        loader.load_state_dict(state)
+    loader = DataLoader(ConcatDataset(Counted(), range(4), range(LENGTH)), 2, seed=0)
+    with pytest.raises(ValueError, match="state: dataset=.*: must be a list of the states of 1 datasets"):
+        loader.load_state_dict(state)

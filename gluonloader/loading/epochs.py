@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..declared import caches_of, identities
+from ..declared import caches_of, identities, parts_of
 from ..describe import counted, describe
 from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
@@ -283,7 +283,7 @@ class Epochs:
         """A position as a state; `started`: the sampler's pass had started."""
         job, length = self.workers.job, self.source.length(self.workers.job.dataset)
         about = {"length": length, "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
-        if self._keeps_dataset_state:
+        if self._stateful:
             about["started"] = started
         if self._identity:
             about["data"] = self._identity
@@ -339,12 +339,13 @@ class Epochs:
             check_same(fields, "seed", job.seed, "this loader")
         else:
             seed_field(fields)
-        if self._keeps_dataset_state != (field(fields, "dataset") is not None):
-            has = "has" if self._keeps_dataset_state else "has no"
+        if bool(self._stateful) != (field(fields, "dataset") is not None):
+            has = "has" if self._stateful else "has no"
             raise ValueError(f"state: dataset: this dataset {has} state_dict(), unlike the dataset that was saved")
         if not isinstance(started := fields.get("started", False), bool):
             raise bad_state("started", started, "must be true or false")
-        state_from_json(fields["dataset"])
+        if self._stateful:
+            _of_parts(state_from_json(fields["dataset"]), self._stateful, job.dataset)
         return self.source.fit(fields, new_batch_size)
 
     @cached_property
@@ -355,14 +356,22 @@ class Epochs:
             return found
         return [{"kind": f"{len(found)} parts", "hash": hash_of(found, digest_size=16)}]
 
-    @property
-    def _keeps_dataset_state(self) -> bool:
+    @cached_property
+    def _stateful(self) -> list[Any]:
+        """The dataset if it has a state, or the datasets with a state that it is made of."""
         job = self.workers.job
-        return not job.iterable and has_state(job.dataset)
+        return [] if job.iterable else _stateful_in(job.dataset)
 
     def _dataset_state(self) -> Any:
-        dataset = self.workers.job.dataset
-        return state_to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
+        dataset, parts = self.workers.job.dataset, self._stateful
+        if not parts:
+            return None
+        states = [part.state_dict() for part in parts]
+        return state_to_json(type(dataset).__name__, states[0] if parts[0] is dataset else states)
+
+    def _load_states(self, saved: Any) -> None:
+        for part, state in zip(self._stateful, _of_parts(saved, self._stateful, self.workers.job.dataset), strict=True):
+            part.load_state_dict(state)
 
     def _load_dataset(self, fields: State) -> Callable[[], None]:
         """Loads the state of the dataset; returns what this still has to do to the global generators."""
@@ -372,12 +381,30 @@ class Epochs:
             return _nothing
         set_generators = _nothing
         if saved is not None and saved != self._dataset_state():
-            set_generators = postponed(partial(dataset.load_state_dict, state_from_json(saved)))
+            set_generators = postponed(partial(self._load_states, state_from_json(saved)))
             self.workers.stop()  # they still have the dataset from before the load
         if not fields.get("started"):
             set_generators()
             set_generators = _nothing
         return set_generators
+
+
+def _stateful_in(data: Any) -> list[Any]:
+    """The dataset if it has `state_dict` and `load_state_dict`, or those of the datasets in it that have them."""
+    if has_state(data):
+        return [data]
+    parts = [part for part in parts_of(data) or () if hasattr(part, "__getitem__")]
+    found = {id(inner): inner for part in parts for inner in _stateful_in(part)}
+    return list(found.values())
+
+
+def _of_parts(saved: Any, parts: list[Any], dataset: Any) -> list[Any]:
+    """The states of these datasets in what a state says of the dataset that is made of them."""
+    if parts and parts[0] is dataset:
+        return [saved]
+    if not isinstance(saved, list) or len(saved) != len(parts):
+        raise bad_state("dataset", saved, f"must be a list of the states of {len(parts)} datasets")
+    return saved
 
 
 def _check_identity(saved: Any, ours: list[dict[str, Any]]) -> None:
