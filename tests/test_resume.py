@@ -14,7 +14,18 @@ from conftest import FORK, SERIAL, THREAD, Way
 from pipelines import EPOCHS, LENGTH, PIPELINES, WAYS, Stateful, plain, rest
 from samples import FirstWaits
 
-from gluonloader import BatchSampler, DataLoader, IterableDataset, ShardedSampler, WeightedSampler, merge_states
+from gluonloader import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    ShardedSampler,
+    SimpleDataset,
+    Subset,
+    WeightedSampler,
+    merge_states,
+    random_split,
+)  # fmt: skip
 
 pytestmark = [pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning"), pytest.mark.numpy_only]
 
@@ -343,3 +354,37 @@ def test_batch_sampler_state_is_checked_by_kind():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours.load_state_dict(state)
+
+
+PARTS = {
+    "random_split": lambda seed: random_split(range(40), [30, 10], seed=seed)[0],
+    "filter": lambda seed: SimpleDataset(range(40)).filter(lambda x: x % 2 == seed),
+    "shard": lambda seed: SimpleDataset(range(40)).shard(2, seed),
+    "in a transform": lambda seed: SimpleDataset(range(40)).shard(2, seed).transform(abs),
+    "texts": lambda seed: Subset({"a": 0, "b": 1}, ["a", "b"] if seed else ["b", "a"]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_other_indices_of_a_subset_are_a_warning(name):
+    with SERIAL.loader(PARTS[name](0), 1) as loader:
+        next(iter(loader))
+        state = json.loads(json.dumps(loader.state_dict()))
+    with SERIAL.loader(PARTS[name](0), 1) as loader:
+        loader.load_state_dict(state)
+    with (
+        SERIAL.loader(PARTS[name](1), 1) as loader,
+        pytest.warns(RuntimeWarning, match="this Subset has other indices") as caught,
+    ):
+        loader.load_state_dict(state)
+    assert caught[0].filename == __file__
+
+
+def test_joined_datasets_of_other_lengths_are_refused():
+    with SERIAL.loader(ConcatDataset(range(10), range(10)), 1) as loader:
+        state = loader.state_dict()
+    with (
+        SERIAL.loader(ConcatDataset(range(5), range(15)), 1) as loader,
+        pytest.raises(ValueError, match=r"state: data.lengths=\[10, 10\]: this ConcatDataset has lengths=\[5, 15\]"),
+    ):
+        loader.load_state_dict(state)

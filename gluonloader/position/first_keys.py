@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from ..errors import bad_state, warn
 from ..indices import checksum_of
-from ..sampler.function import FunctionSampler
 from ..sampler.saved import FIXED, PATH
 from ..state import field, int_field
 
@@ -76,7 +75,7 @@ class FirstKeys:
 
 def are_known(sampler: Any) -> bool:
     """Whether the keys of a user's order can be read without a pass."""
-    return type(sampler) in FIXED or type(sampler) is FunctionSampler
+    return type(sampler) in FIXED or getattr(sampler, "is_function", False)
 
 
 def check_first_keys(saved: Mapping[str, Any]) -> bool:
@@ -98,7 +97,7 @@ def _warning(sampler: Any) -> str:
             f"sampler: this {name} has other indices than the one that was saved, {lost}; pass the {name} that was "
             "saved. Ignore this if each rank has its own, and this state is that of another rank"
         )
-    if isinstance(sampler, FunctionSampler):
+    if are_known(sampler):
         return (
             f"sampler: this function returns another order than before the state was saved, {lost}; pass the function "
             "that was saved. Ignore this if each rank has its own, and this state is that of another rank"

@@ -29,6 +29,8 @@ class FunctionSampler(SeededSampler):
         ValueError: it returns something else for epoch 0, nothing, or another order when it is called again.
     """
 
+    is_function = True  # so no attribute says whether the order is the same
+
     def __init__(self, name: str, function: Callable[[int], Any]) -> None:
         super().__init__(None, draws=False)
         self._name, self._function = name, function
