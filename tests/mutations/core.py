@@ -672,8 +672,8 @@ MUTATIONS = [
     Mutation(
         "ranks that divide batches start at a sample instead of a batch",
         "position/indices.py",
-        "offset if batches is cut.order else -(-offset // (cut.size or 1))",
-        "offset",
+        "cut.share.sampler is cut.order else -(-offset // (cut.size or 1))\n",
+        "cut.share.sampler is cut.order else offset\n",
     ),
     Mutation(
         "the state that a rank has loaded stays that of the rank that has saved it",

@@ -310,8 +310,8 @@ MUTATIONS = [
     Mutation(
         "records of a bulk read come in the order of the file",
         "records/reader.py",
-        "        for target, number in zip(order.tolist(), ordered.tolist(), strict=True):\n",
-        "        for target, number in zip(range(len(order)), ordered.tolist(), strict=True):\n",
+        "        for row, start, limit in zip(order.tolist(), *spans, strict=True):\n",
+        "        for row, start, limit in zip(range(len(order)), *spans, strict=True):\n",
     ),
     Mutation(
         "a record that does not end where the next one starts is returned",
