@@ -42,6 +42,11 @@ class FirstKeys:
             self._note(count, key)
             yield key
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key was noted."""
+        return not self._checksums
+
     def note(self, keys: Iterable[Any]) -> None:
         """Notes the first ones of these keys, without a pass."""
         deque(self.noted(keys), maxlen=0)

@@ -169,9 +169,11 @@ class OrderPass:
         offset = cut.offset_after(number - self._first, self._offset, len(self._due))
         order = {} if self._order is None else saved_order(cut.order, self.epoch, self._order, offset)
         about = {"carried": _as_json(self._carried), **self._about}
+        count = self._items_before(offset)
         if are_known(cut.order):
-            self._first_keys.note(self._known_keys())
-        count = MOST_KEYS if are_known(cut.order) else self._items_before(offset)
+            count = MOST_KEYS
+            if self._first_keys.is_empty:
+                self._first_keys.note(self._known_keys())
         first = {} if self._has_own_order else self._first_keys.saved(count)
         return {"offset": offset, **about, "sampler": {**order, **self._saved, **first}}
 
