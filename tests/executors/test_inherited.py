@@ -34,8 +34,9 @@ def made(request):
 
 @pytest.mark.parametrize("start_method", NAMES)
 def test_workers_see_what_the_program_does_and_the_reverse(made, start_method):
+    """With one worker: of two, both may make a batch that has waited behind a slow one."""
     dataset = made(KINDS.values(), start_method)
-    with gl.DataLoader(dataset, 4, num_workers=2, start_method=start_method, timeout=60) as loader:
+    with gl.DataLoader(dataset, 4, num_workers=1, start_method=start_method, timeout=60) as loader:
         dataset.hand_over()
         for _ in range(2):
             dataset.tell()
@@ -46,7 +47,7 @@ def test_workers_see_what_the_program_does_and_the_reverse(made, start_method):
 def test_a_worker_that_replaces_a_dead_one_has_them_too(made, start_method):
     kinds = [kind for name, kind in KINDS.items() if start_method != "fork" or name not in ("Pipe", "Socket")]
     dataset = made(kinds, start_method)
-    with gl.DataLoader(dataset, 4, num_workers=2, start_method=start_method, timeout=60) as loader:
+    with gl.DataLoader(dataset, 4, num_workers=1, start_method=start_method, timeout=60) as loader:
         dataset.hand_over()
         dataset.tell()
         assert dataset.missing(loader) == []
@@ -55,7 +56,7 @@ def test_a_worker_that_replaces_a_dead_one_has_them_too(made, start_method):
             assert eventually(lambda pid=pid: not is_running(pid))
         dataset.tell()
         assert dataset.missing(loader) == []
-        assert loader.stats().deaths == 2
+        assert loader.stats().deaths == 1
 
 
 @pytest.mark.parametrize("start_method", [way.arguments["start_method"] for way in NEW_INTERPRETERS])

@@ -35,7 +35,7 @@ def loader(data=None, rows=None):
         (lambda: loader(rows=PackRows(labels="same")), "data.labels='shift': this PackRows has labels='same'"),
         (lambda: loader(rows=list), "data=.*this dataset and batchify_fn have TokenDataset; pass those that were"),
         (lambda: DataLoader(range(9), 2, seed=1), "data=.*have no part that a state describes"),
-        (lambda: loader(ConcatDataset([tokens()] * 20)), r"data=.*batchify_fn have 21 parts"),
+        (lambda: loader(ConcatDataset([tokens()] * 20)), r"data=.*batchify_fn have 22 parts"),
     ],
 )
 def test_a_state_of_other_data_is_refused(other, text):
