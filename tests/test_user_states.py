@@ -322,3 +322,36 @@ def test_the_states_of_other_datasets_are_refused():
     loader = DataLoader(ConcatDataset(Counted(), range(4), range(LENGTH)), 2, seed=0)
     with pytest.raises(ValueError, match="state: dataset=.*: must be a list of the states of 1 datasets"):
         loader.load_state_dict(state)
+
+
+class Pairing:
+    """A batch sampler that keeps an index for a later batch, over a sampler with a state."""
+
+    def __init__(self):
+        self.sampler = Drawn()
+
+    def __len__(self):
+        return LENGTH // 2
+
+    def __iter__(self):
+        indices = iter(self.sampler)
+        first = next(indices)
+        for index in indices:
+            yield [first, index]
+            first = next(indices, index)
+
+
+def test_the_state_of_a_sampler_without_what_its_batch_sampler_keeps_is_a_warning():
+    with DataLoader(range(LENGTH), batch_sampler=Pairing(), seed=0) as loader:
+        start = loader.state_dict()
+        next(iter(loader))
+        state = loader.state_dict()
+    with DataLoader(range(LENGTH), batch_sampler=Pairing(), seed=0) as loader:
+        loader.load_state_dict(start)
+        with pytest.warns(
+            RuntimeWarning, match=r"the state of this Pairing is that of its Drawn alone, so indices that"
+        ):
+            loader.load_state_dict(state)
+    with DataLoader(range(LENGTH), 2, sampler=Drawn(), seed=0) as loader:
+        next(iter(loader))
+        loader.load_state_dict(loader.state_dict())

@@ -446,11 +446,9 @@ def load(batch_sampler: Any, state: State) -> Start:
 def _warn_of_kept_indices(batch_sampler: Any, stateful: Any, number: int) -> None:
     """Warns if a user's batch sampler may keep indices for later batches, which the state of its sampler lacks."""
     kind = type(batch_sampler)
-    if number and stateful is not batch_sampler and not isinstance(batch_sampler, BatchSampler):
-        if kind.__module__.startswith("torch.utils.data") or hasattr(
-            batch_sampler, "index_sampler"
-        ):  # or torch's order
-            return
+    of_torch = kind.__module__.startswith("torch.utils.data") or hasattr(batch_sampler, "index_sampler")  # or its order
+    only_cuts = of_torch or isinstance(batch_sampler, BatchSampler)
+    if number and stateful is not batch_sampler and not only_cuts:
         warn(
             f"batch_sampler: the state of this {kind.__name__} is that of its {type(stateful).__name__} alone, so "
             "indices that it keeps for later batches are lost; add state_dict() and load_state_dict() to the batch "
