@@ -120,7 +120,7 @@ class OrderPass:
 
     def _known_keys(self) -> Iterable[Any]:
         """The first keys of an order that can be read without a pass."""
-        return () if self._order is None else as_list(as_keys(self._order[:MOST_KEYS]))
+        return () if self._order is None else as_list(as_keys(self._order[0:MOST_KEYS]))
 
     def _iterate_users(self, sampler: Any) -> Iterator[Any]:
         keys: Iterator[Any] = iter(sampler)

@@ -164,7 +164,7 @@ class Pass(Iterator[Any]):
 
     def first(self, count: int) -> list[Any]:
         """The first keys of the order, wherever the pass is."""
-        return as_list(as_keys(self._order[: min(count, self._length)]))
+        return as_list(as_keys(self._order[0 : min(count, self._length)]))
 
     def seek(self, offset: int) -> None:
         """Continues with the key at `offset`; keys that were read ahead are read again."""

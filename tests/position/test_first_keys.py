@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from conftest import SERIAL
 
-from gluonloader import BatchSampler, DataLoader, RandomSampler
+from gluonloader import BatchSampler, DataLoader, MixtureSampler, RandomSampler, ShardedSampler, WeightedSampler
 from gluonloader.state import add_checksum
+from gluonloader.text import TokenBatchSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
 
@@ -195,8 +196,21 @@ class Wrapping:
         return iter(self.inner)
 
 
-def test_a_sampler_in_a_users_sampler_is_compared():
-    one, same, other = ({"batch_size": 2, "sampler": Wrapping(RandomSampler(LENGTH, seed=seed))} for seed in (1, 1, 2))
+INNER = {
+    "RandomSampler": lambda seed: RandomSampler(LENGTH, seed=seed),
+    "MixtureSampler": lambda seed: MixtureSampler([LENGTH // 2, LENGTH // 2], [seed, 1], seed=0),
+    "WeightedSampler": lambda seed: WeightedSampler(np.arange(LENGTH) % 7 == seed, LENGTH, seed=0),
+    "ShardedSampler": lambda seed: ShardedSampler(RandomSampler(LENGTH, seed=seed), 2, 0),
+    "TokenBatchSampler": lambda seed: TokenBatchSampler([2] * LENGTH, 4, shuffle=True, seed=seed),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_sampler_in_a_users_sampler_is_compared(name):
+    which = "batch_sampler" if name == "TokenBatchSampler" else "sampler"
+    one, same, other = ({which: Wrapping(INNER[name](seed))} for seed in (1, 1, 2))
+    if which == "sampler":
+        one, same, other = ({**given, "batch_size": 2} for given in (one, same, other))
     assert resumed(one, same, 5)[0] == []
     (text,), _ = resumed(one, other, 5)
     assert OTHER in text
