@@ -18,14 +18,17 @@ from gluonloader import (
     BatchSampler,
     ConcatDataset,
     DataLoader,
+    FilterSampler,
     IterableDataset,
+    MixtureSampler,
     ShardedSampler,
     SimpleDataset,
     Subset,
     WeightedSampler,
     merge_states,
     random_split,
-)  # fmt: skip
+)
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
 
 pytestmark = [pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning"), pytest.mark.numpy_only]
 
@@ -387,4 +390,26 @@ def test_joined_datasets_of_other_lengths_are_refused():
         SERIAL.loader(ConcatDataset(range(5), range(15)), 1) as loader,
         pytest.raises(ValueError, match=r"state: data.lengths=\[10, 10\]: this ConcatDataset has lengths=\[5, 15\]"),
     ):
+        loader.load_state_dict(state)
+
+
+ALIKE = {
+    "FilterSampler": lambda one: {"sampler": FilterSampler(lambda x: x % 2 == one, range(40)), "batch_size": 2},
+    "SortedBucketSampler": lambda one: {"batch_sampler": SortedBucketSampler([2, 1, 3 + one] * 10, 2, seed=0)},
+    "SortedBucketSampler, reverse": lambda one: {"batch_sampler": SortedBucketSampler([2, 1, 3] * 10, 2, reverse=one)},
+    "FixedBucketSampler": lambda one: {"batch_sampler": FixedBucketSampler([[2, 9], [9, 2]][one] * 10, 2, 2)},
+    "MixtureSampler": lambda one: {
+        "sampler": MixtureSampler([20, 20], samplers=[[*range(20)][:: 1 - 2 * one], range(20)], seed=0),
+        "batch_size": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_samplers_that_differ_only_in_their_indices_are_refused(name):
+    with SERIAL.loader(range(40), **ALIKE[name](False)) as loader:
+        next(iter(loader))
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader.load_state_dict(state)
+    with SERIAL.loader(range(40), **ALIKE[name](True)) as loader, pytest.raises(ValueError, match=r"state: sampler\."):
         loader.load_state_dict(state)
