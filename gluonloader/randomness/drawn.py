@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from . import numpy, python, torch
 from .held import Held
-from .seeds import RESTORABLE
+from .seeds import loaded
 
-_NAMES: Final = {"random": "`random`", "numpy": "`numpy.random`", "torch": "`torch`"}
+_NAMES: Final = {python: "`random`", numpy: "`numpy.random`", torch: "`torch`"}
 _LOOKS: Final = 100  # comparisons; each takes 30 us
 
 
@@ -42,7 +42,7 @@ class Draws:
         return names
 
     def _states(self) -> dict[str, Any]:
-        states = {_NAMES[package]: module.peek() for package, module in RESTORABLE.items() if package in sys.modules}
+        states = {_NAMES[generator]: generator.peek() for generator in loaded()}
         if self._held:
             states["a generator of the dataset"] = [_pickled(held.save()) for held in self._held]
         return states

@@ -31,10 +31,6 @@ from . import mxnet, numpy, python, torch
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
-# The modules with `seed` (of 64 bits), `save`, `restore`, and `peek`, whose results are compared. The keys are the
-# packages that the generators belong to; packages that are not loaded are skipped.
-RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
-
 
 class CurrentBatch:
     """The batch that is made here: its seed, and the generators that `get_rng` returns.
@@ -112,9 +108,8 @@ def seed_all(seed: int) -> None:
 
 def seed_restorable(seed: int) -> None:
     """Seeds every generator that `PreservedGenerators` restores, for one batch in the caller."""
-    for package, generator in RESTORABLE.items():
-        if package in sys.modules:
-            generator.seed(seed)
+    for generator in loaded():
+        generator.seed(seed)
     set_current_seed(seed)
 
 
@@ -165,8 +160,11 @@ def _states() -> list[tuple[Any, Any]]:
 
 
 def loaded() -> list[ModuleType]:
-    """The modules of the global generators whose packages are loaded."""
-    return [generator for package, generator in RESTORABLE.items() if package in sys.modules]
+    """The global generators whose packages are loaded; those of Python and NumPy always are.
+
+    Each is a module with `seed` (of 64 bits), `save`, `restore`, and `peek`, whose results are compared.
+    """
+    return [python, numpy, torch] if "torch" in sys.modules else [python, numpy]
 
 
 def _are_equal(one: Any, other: Any) -> bool:
