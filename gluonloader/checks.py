@@ -95,6 +95,9 @@ def cure_of(dataset: Any, name: str) -> str:
     kind = type(dataset)
     if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
         return "pass ArrowDataset(table), whose samples are the rows of the table"
+    index = getattr(dataset, "index", None) if hasattr(kind, "iloc") else range(0)  # of a column of pandas
+    if (getattr(index, "start", None), getattr(index, "step", None)) != (0, 1):
+        return "its elements are found by the labels of its index, not by 0, 1, 2, ...; pass series.to_numpy()"
     loaders = ("torch.utils.data", "mxnet.gluon", "gluonloader")
     if any(base.__name__ == "DataLoader" and base.__module__.startswith(loaders) for base in kind.__mro__):
         return "it yields batches, not samples; pass its dataset, or use bridge(loader) to read its batches ahead"

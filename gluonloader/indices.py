@@ -70,10 +70,10 @@ def known_indices(keys: Any, length: int) -> Indices:
 
 def is_mask(indices: Any) -> bool:
     """Whether `indices` is an array, column or list of bools, which would be used as the indices 0 and 1."""
-    if hasattr(indices, "dtype"):
+    if hasattr(indices, "dtype") and str(indices.dtype) != "object":
         return "bool" in str(indices.dtype).lower()
-    listed = isinstance(indices, (list, tuple)) and len(indices) > 0
-    return listed and all(isinstance(index, (bool, np.bool_)) for index in indices)
+    listed = isinstance(indices, (list, tuple)) or hasattr(indices, "dtype")
+    return listed and len(indices) > 0 and all(isinstance(index, (bool, np.bool_)) for index in indices)
 
 
 def between(indices: Any, start: int, stop: int) -> Any:

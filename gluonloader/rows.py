@@ -39,6 +39,9 @@ class Rows(Sequence[Any]):
 
     def __init__(self, columns: Any, indices: Any = None) -> None:
         self.held = columns
+        if any(hasattr(column, "iloc") for column in self._parts):  # pandas finds elements by their labels
+            self.held = self.map_columns(lambda column, path: column.to_numpy() if hasattr(column, "iloc") else column)
+            columns = self.held
         lengths = lengths_of("columns", columns if isinstance(columns, (Mapping, tuple)) else (columns,))
         if len(set(lengths)) != 1:
             raise ValueError(f"Rows: the columns have lengths {lengths}; pass at least one column, all of equal length")

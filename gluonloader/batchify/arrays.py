@@ -20,6 +20,7 @@ IS_NONE: Final = (
     "from the dataset, return a placeholder, or pass a batchify_fn that drops None"
 )
 
+MASKED: Final = "it is a masked array, whose mask would be lost; return its data and its mask, or array.filled(value)"
 IS_NESTED: Final = (
     "it is a nested tensor, which cannot be stacked; return plain tensors, and pass "
     "batchify_fn=torch.nested.nested_tensor to make a nested tensor of them; or return "
@@ -46,6 +47,8 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
         raise BatchifyError(_no_array(sample, f" ({error})"), row, path) from None
     if array.dtype.hasobject:
         raise BatchifyError(_no_array(sample, ""), row, path)
+    if isinstance(sample, np.ma.MaskedArray):
+        raise BatchifyError(MASKED, row, path)
     return array
 
 
@@ -75,10 +78,25 @@ def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
     """The dtype of a stack of these arrays, in native byte order."""
     dtypes = [array.dtype for array in arrays]
     try:
-        return native(dtypes[0] if len(set(dtypes)) == 1 else np.result_type(*dtypes))
+        common = native(dtypes[0] if len(set(dtypes)) == 1 else np.result_type(*dtypes))
     except TypeError:  # NumPy has no common dtype for them
         check_same(dtypes, "dtype {}".format, path, EQUAL.format("dtype"))
         raise
+    kinds = {dtype.kind for dtype in dtypes}
+    loses_digits = common.kind == "f" and kinds <= {"i", "u"}  # uint64 with int64
+    mixes = len(kinds) > 1 and common.kind in "SUMm"  # numbers that would become text or times
+    if loses_digits or mixes or (common.kind in "Mm" and not all(_fits(array, common) for array in arrays)):
+        check_same([native(dtype) for dtype in dtypes], "dtype {}".format, path, EQUAL.format("dtype"))
+    return common
+
+
+def _fits(times: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether times are the same in another unit, in which NumPy lets them overflow."""
+    if times.dtype == dtype:
+        return True
+    with np.errstate(over="ignore"):
+        again = times.astype(dtype).astype(times.dtype)
+    return bool(np.array_equal(again, times, equal_nan=True))
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:

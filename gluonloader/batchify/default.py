@@ -20,13 +20,12 @@ from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
 from ..segments import Segments
 from ..tree import columns, refill
-from .arrays import EQUAL, IS_NONE, PADDING, Array, as_array, check_same, common_dtype, native
+from .arrays import EQUAL, IS_NONE, MASKED, PADDING, Array, as_array, check_same, common_dtype, native
 
 Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
-_MASKED: Final = "it is a masked array, whose mask would be lost; return its data and its mask, or array.filled(value)"
 
 _AS_ARRAY: Final = {"torch": "torch.as_tensor(x)", "mxnet": "mx.nd.array(x)", "jax": "jax.numpy.asarray(x)"}
 
@@ -76,7 +75,7 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
             return _batch_of_numbers(samples, _NUMBERS[kind], path)
         if kind is str or kind is bytes:
             return list(samples)
-        if issubclass(kind, np.generic) and kind is not np.void and samples[0].dtype.kind not in "SUMm":
+        if issubclass(kind, np.generic) and not issubclass(kind, np.void) and samples[0].dtype.kind not in "SUMm":
             return _batch_of_numbers(samples, samples[0].dtype, path)  # texts and times may differ in length or unit
         if (framework := owner(kind)) is not None:
             return _stack_of(framework, samples, path)
@@ -146,7 +145,7 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
             if isinstance(sample, int) and np.asarray(sample).dtype.hasobject:
                 raise BatchifyError(f"the int {sample} does not fit into int64 or uint64; return a float", row, path)
             if isinstance(sample, np.ndarray) and hasattr(sample, "mask"):
-                raise BatchifyError(_MASKED, row, path)
+                raise BatchifyError(MASKED, row, path)
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)

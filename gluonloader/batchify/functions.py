@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 from typing import NamedTuple as TypingNamedTuple
@@ -216,7 +216,8 @@ class Group:
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
         needed = f"Group needs a tuple or list of {len(self._parts)} fields"
-        check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, Mapping), needed)
+        no_fields = Mapping, Set, str, bytes
+        check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, no_fields), needed)
         for row, sample in enumerate(samples):
             if len(sample) != len(self._parts):
                 what = f"it has {len(sample)} fields, but Group has {len(self._parts)} functions"

@@ -37,6 +37,8 @@ class _SideBySide(Dataset):
             found = dict(zip(columns, lengths, strict=True)) if self._names else lengths
             what = f"the {argument} have lengths {found}"
             raise ValueError(f"{type(self).__name__}: {what}; all must have the same length")
+        for key, column in columns.items() if self._names else enumerate(columns):
+            check_indexed(f"{argument}[{key!r}]", column)
         self._bare = bare
         self._columns = tuple(columns.values()) if self._names else columns
         # A range replaces a list whose items draw no random numbers. A worker must not look at the items: it would
@@ -108,8 +110,6 @@ class ArrayDataset(_SideBySide):
         if not arrays:
             raise ValueError("ArrayDataset() needs at least one array, e.g. ArrayDataset(images, labels)")
         super().__init__("arrays", arrays, bare=len(arrays) == 1)
-        for i, array in enumerate(arrays):
-            check_indexed(f"arrays[{i}]", array)
         if self._bare:
             warn_of_columns("arrays[0]", arrays[0])
 

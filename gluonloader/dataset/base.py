@@ -20,7 +20,7 @@ from ..indices import as_list, between, checked_index, checked_indices, checksum
 from ..lengths import computed_lengths, known_lengths
 from ..rows import Rows
 from ..tree import Sample
-from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, settled, split_where_changed
+from .bulk import are_ints, bulk_read, check_no_mask, columns_in, each, interleave, read, settled, split_where_changed
 from .iterable import is_iterable
 
 _MAX_BULK: Final = 64  # samples per bulk read of an iteration: nearly as fast as larger reads, and uses little memory
@@ -446,6 +446,9 @@ class _BatchTransformed(Transformed):
         if len(samples) != len(indices):
             what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
             raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
+        if columns := columns_in(samples):
+            what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} returned {columns}"
+            raise TypeError(what)
         return samples
 
     @short_repr

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import cure_of
 from ..declared import IN_MEMORY, defining_namespace
 from ..errors import add_note, bad_argument
 from ..indices import Indices, as_list, is_int_array, is_mask
@@ -89,7 +90,18 @@ def _checked(samples: Sequence[Any], bulk: Any, indices: Any) -> Sequence[Any]:
     if len(samples) != len(indices):
         what = f"{getattr(bulk, '__qualname__', bulk)} returned {len(samples)} samples for {len(indices)} indices"
         raise ValueError(f"{what}; return one sample for each index, in the same order")
+    if columns := columns_in(samples):
+        raise TypeError(f"{getattr(bulk, '__qualname__', bulk)} returned {columns}")
     return samples
+
+
+def columns_in(samples: Any) -> str:
+    """Says what to return instead of columns, whose items would be taken for samples; "" for a sequence of samples."""
+    if isinstance(samples, (list, tuple, np.ndarray, Rows)):
+        return ""
+    if isinstance(samples, (Mapping, str, bytes)) or cure_of(samples, "samples"):
+        return f"a {type(samples).__name__}; return a list of samples, or Rows({{name: column}}) for columns"
+    return ""
 
 
 async def settled(result: Any) -> Any:

@@ -55,7 +55,7 @@ class FirstKeys:
         """Warns that there are fewer keys than come before the position, if keys are compared."""
         if self._is_resumed:
             warn(
-                f"sampler: this {type(self._sampler).__name__} ends before the position of the loaded state, so no "
+                f"sampler: this {_name_of(self._sampler)} ends before the position of the loaded state, so no "
                 "batch of this epoch is left; pass the sampler that was saved"
             )
 
@@ -95,8 +95,13 @@ def check_first_keys(saved: Mapping[str, Any]) -> bool:
     return True
 
 
+def _name_of(sampler: Any) -> str:
+    inner = getattr(sampler, "index_sampler", sampler)  # of the order of a loader of torch
+    return type(getattr(inner, "sampler", inner) if inner is not sampler else sampler).__name__
+
+
 def _warning(sampler: Any) -> str:
-    name, lost = type(sampler).__name__, "so samples come twice or not at all"
+    name, lost = _name_of(sampler), "so samples come twice or not at all"
     if isinstance(sampler, FIXED):
         return (
             f"sampler: this {name} has other indices than the one that was saved, {lost}; pass the {name} that was "
@@ -109,5 +114,6 @@ def _warning(sampler: Any) -> str:
         )
     return (
         f"sampler: this {name} yields another order than before the state was saved, {lost}; let its order depend "
-        "only on a seed and set_epoch(epoch), or add state_dict() and load_state_dict()"
+        "only on a seed and set_epoch(epoch), or add state_dict() and load_state_dict(). Ignore this if each rank has "
+        "its own order, and this state is that of another rank"
     )

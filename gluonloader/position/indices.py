@@ -43,7 +43,7 @@ from ..sampler.base import (
     start_order,
 )
 from ..sampler.passes import BatchPass, Pass, as_keys, length_of, skip, still
-from ..sampler.saved import FIXED, chain_of, knows_epoch, loading_order, replicas_of, saved_order
+from ..sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
 from ..sampler.sharded import ShardedSampler, rank_of
 from ..sampler.users import restore, snapshot, stateful_part
 from ..state import MOST, State, check_same, field, int_field, ranges_field
@@ -95,7 +95,7 @@ class OrderPass:
             order = order_of(copy_of(cut.order), epoch)
             assert order is not None, "only the epoch of a computed sampler is passed"
             self._order = still(order)
-        if saved is not None and are_known(cut.order) and check_first_keys(saved):
+        if start.number and saved is not None and are_known(cut.order) and check_first_keys(saved):
             self._first_keys.note(self._known_keys())
         self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
         self._skip(self.batches, start.skip)
@@ -212,10 +212,6 @@ def fresh_state(batch_sampler: Any) -> dict[str, Any]:
     carried = [] if cut.batches is None else _as_json(cut.batches.carried)
     saved = {**saved_order(cut.order, epoch_of(cut.order)), **_of_share(cut)}
     fields = {"batch": 0, "ahead": [], "offset": 0, "carried": carried, **_about(cut), "sampler": saved}
-    if type(cut.order) in FIXED:
-        first = FirstKeys(cut.order)
-        first.note(cut.order)
-        saved |= first.saved(MOST_KEYS)
     stateful = stateful_part(batch_sampler)
     return fields if stateful is None else {**fields, "snapshot": snapshot(stateful)}
 

@@ -178,7 +178,8 @@ class _OrderPass(Iterator[Any]):
         warn(
             f"sampler: this {type(_inner(self._index_sampler)).__name__} yields another order than before the state "
             "was saved, so samples come twice or not at all; let it draw from generator=, or give it set_epoch, or "
-            "state_dict and load_state_dict"
+            "state_dict and load_state_dict. Ignore this if each rank has its own order, and this state is that of "
+            "another rank"
         )
 
     def _start_again(self) -> Iterator[Any]:

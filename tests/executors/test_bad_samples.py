@@ -201,7 +201,7 @@ def test_every_good_sample_comes_once_although_workers_are_killed_at_random(kind
     dataset, timeout = kind(SAMPLES, kills, hangs, raises), 5 if FULL else 2
     expected = load(FORK, kind(SAMPLES, (), (), chosen), 32, True, on_error=policy)
     # Random kills may hit the same sample again and again; that is what the retries are for.
-    arguments = {"on_error": OnError(policy, len(chosen)), "timeout": timeout, **FORK.retrying(3)}
+    arguments = {"on_error": OnError(policy, len(chosen)), "timeout": timeout, **FORK.retrying(5)}
     with FORK.loader(dataset, 32, True, **arguments) as loader:
         killed, stopping = [], threading.Event()
         killer = threading.Thread(target=kill_some, args=(loader, killed, stopping))

@@ -228,11 +228,10 @@ def test_the_order_of_a_function_is_compared(batches):
 
 
 @pytest.mark.parametrize("kind", [list, np.array, tuple])
-def test_a_list_is_compared_at_the_end_of_an_epoch_too(kind):
-    one, same, other = ({"batch_size": 2, "sampler": kind(order)} for order in (ORDERS[0], ORDERS[0], ORDERS[1]))
-    assert resumed(one, same, LENGTH // 2)[0] == []
-    (text,), _ = resumed(one, other, LENGTH // 2)
-    assert "has other indices than the one that was saved" in text
+def test_a_list_for_the_next_epoch_may_differ(kind):
+    one, other = ({"batch_size": 2, "sampler": kind(order)} for order in ORDERS)
+    assert resumed(one, other, 0)[0] == []
+    assert resumed(one, other, LENGTH // 2)[0] == []
 
 
 def test_an_epoch_that_is_set_after_the_load_of_a_position_is_a_warning():

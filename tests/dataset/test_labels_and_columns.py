@@ -1,0 +1,99 @@
+"""Objects whose items are no samples, such as columns of pandas and tables; samples whose batch would lose values."""
+
+import numpy as np
+import pytest
+
+from gluonloader import ArrayDataset, DataLoader, Rows, SimpleDataset, StackDataset
+from gluonloader.batchify import Append, Group, Pad, Stack, default_batchify
+from gluonloader.errors import BatchifyError
+
+
+def test_columns_of_pandas_are_refused_or_read_by_position():
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series([10, 20, 30], index=[2, 0, 1])
+    for make in (
+        lambda: ArrayDataset(np.arange(3), column),
+        lambda: StackDataset(x=np.arange(3), y=column),
+        lambda: DataLoader(column, 3),
+    ):
+        with pytest.raises(ValueError, match=r"found by the labels of its index, .* pass series.to_numpy"):
+            make()
+    usual = pandas.Series([10, 20, 30])
+    assert next(iter(DataLoader(ArrayDataset(np.arange(3), usual), 3)))[1].tolist() == [10, 20, 30]
+    for rows in (Rows({"x": column}), Rows({"x": column}, [0, 1, 2])):
+        assert [sample["x"] for sample in rows] == default_batchify(rows)["x"].tolist() == [10, 20, 30]
+
+
+@pytest.mark.parametrize("result", [{"x": [1, 2], "y": [3, 4]}, "ab", b"ab"], ids=["dict", "str", "bytes"])
+def test_a_bulk_read_that_returns_columns_is_an_error(result):
+    class Bulk:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return index
+
+        def __getitems__(self, indices):
+            return result
+
+    for dataset in (Bulk(), SimpleDataset([1, 2]).transform(lambda samples: result, batched=True)):
+        with pytest.raises(TypeError, match=r"returned a \w+; return a list of samples, or Rows\("):
+            list(DataLoader(dataset, 2))
+
+
+def test_a_bulk_read_that_returns_a_table_is_an_error():
+    pandas = pytest.importorskip("pandas")
+    dataset = SimpleDataset([1, 2]).transform(
+        lambda samples: pandas.DataFrame({"x": samples, "y": samples}), batched=True
+    )
+    with pytest.raises(TypeError, match="returned a DataFrame; return a list of samples"):
+        list(DataLoader(dataset, 2))
+
+
+def test_records_in_tuples_are_stacked_one_by_one():
+    records = np.rec.fromarrays([np.array([True, False]), np.array([False, True])], names="a,b")
+    batch, labels = next(iter(DataLoader(ArrayDataset(records, [0, 1]), 2)))
+    assert batch.tolist() == records.tolist()
+    assert labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "make", [Pad(), Stack(), Append(), default_batchify], ids=["Pad", "Stack", "Append", "default"]
+)
+def test_masked_arrays_are_refused(make):
+    with pytest.raises(BatchifyError, match="whose mask would be lost"):
+        make([np.ma.array([1, 2], mask=[0, 1])] * 2)
+
+
+DAY, SECOND = np.array(["9999-01-01"], "M8[D]"), np.array(["2020-01-01"], "M8[ns]")
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [np.uint64(2**63 + 1), 3],
+        [np.array([2**63], np.uint64), np.array([1])],
+        [DAY, SECOND],
+        [np.array([10**6], "m8[D]"), np.array([1], "m8[ns]")],
+        [np.array([5]), DAY - DAY],
+        [np.array(["a"]), np.array([1])],
+    ],
+    ids=["uint64", "arrays of uint64", "datetimes", "timedeltas", "ints and timedeltas", "text and ints"],
+)
+@pytest.mark.parametrize("make", [Stack(), default_batchify], ids=["Stack", "default"])
+def test_dtypes_whose_common_dtype_loses_values_are_refused(make, samples):
+    with pytest.raises(BatchifyError, match="it has dtype .*, but other samples have dtype"):
+        make(samples)
+
+
+def test_ints_of_other_sizes_and_times_of_one_unit_have_a_common_dtype():
+    assert default_batchify([np.uint8([1]), np.int16([2])]).dtype == np.int16
+    assert default_batchify([np.uint64([1]), np.uint8([2])]).dtype == np.uint64
+    assert default_batchify([DAY, DAY.astype(">M8[D]")]).dtype == DAY.dtype
+    assert default_batchify([np.array(["a"]), np.array(["bc"])]).dtype == np.dtype("U2")
+
+
+@pytest.mark.parametrize("sample", [{1, 2}, "ab", b"ab"], ids=["set", "str", "bytes"])
+def test_group_refuses_samples_without_fields(sample):
+    with pytest.raises(BatchifyError, match="Group needs a tuple or list of 2 fields"):
+        Group(Stack(), Stack())([sample, sample])
