@@ -443,12 +443,12 @@ class _BatchTransformed(Transformed):
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         samples: Sequence[Any] = self._fn(read(self._data, indices))
-        if len(samples) != len(indices):
-            what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
-            raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
+        name = getattr(self._fn, "__qualname__", self._fn)
         if columns := columns_in(samples):
-            what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} returned {columns}"
-            raise TypeError(what)
+            raise TypeError(f"the batched transform {name} returned {columns}")
+        if len(samples) != len(indices):
+            what = f"the batched transform {name} got {len(indices)} samples and returned {len(samples)}"
+            raise ValueError(f"{what}; return one sample for each, in the same order")
         return samples
 
     @short_repr

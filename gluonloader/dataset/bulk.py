@@ -87,11 +87,11 @@ async def _awaited(samples: Awaitable[Sequence[Any]], bulk: Any, indices: Any) -
 
 
 def _checked(samples: Sequence[Any], bulk: Any, indices: Any) -> Sequence[Any]:
+    if columns := columns_in(samples):
+        raise TypeError(f"{getattr(bulk, '__qualname__', bulk)} returned {columns}")
     if len(samples) != len(indices):
         what = f"{getattr(bulk, '__qualname__', bulk)} returned {len(samples)} samples for {len(indices)} indices"
         raise ValueError(f"{what}; return one sample for each index, in the same order")
-    if columns := columns_in(samples):
-        raise TypeError(f"{getattr(bulk, '__qualname__', bulk)} returned {columns}")
     return samples
 
 
