@@ -91,11 +91,13 @@ def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
 
 
 def _fits(times: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether times are the same in another unit, in which NumPy lets them overflow."""
+    """Whether times are the same in another unit. If they are too large for it, NumPy before 2.5 lets them overflow."""
     if times.dtype == dtype:
         return True
-    with np.errstate(over="ignore"):
+    try:
         again = times.astype(dtype).astype(times.dtype)
+    except OverflowError:
+        return False
     return bool(np.array_equal(again, times, equal_nan=True))
 
 
