@@ -112,8 +112,9 @@ class OrderPass:
             offset = 0
         elif order is None:
             keys = self._iterate_users(cut.order)
-            self._skip(keys, offset)
-            offset = 0
+            if not isinstance(keys, Pass):
+                self._skip(keys, offset)
+                offset = 0
         else:
             keys = Pass(order, length_of(cut.order), read_ahead_of(cut.order))
         return keys if cut.batches is None else BatchPass(cut.batches, keys, self._due, offset)

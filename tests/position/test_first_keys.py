@@ -301,3 +301,23 @@ def test_wrong_states_are_refused(saved, match):
     state["sampler"]["first_keys"] = saved
     with pytest.raises(ValueError, match=match):
         loader.load_state_dict(add_checksum(state))
+
+
+def test_a_sampler_in_a_users_sampler_goes_back_to_the_position_after_a_resume():
+    def make():
+        return DataLoader(
+            range(LENGTH), 2, sampler=Wrapping(RandomSampler(LENGTH, seed=1)), num_workers=1, thread_pool=True
+        )
+
+    with make() as loader:
+        whole = [batch.tolist() for batch in loader]
+    with make() as loader:
+        iterator = iter(loader)
+        first = [next(iterator).tolist() for _ in range(7)]
+        state = iterator.state_dict()
+    with make() as loader:
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+        first += [next(iterator).tolist() for _ in range(3)]
+        iterator.flush()
+        assert first + [batch.tolist() for batch in iterator] == whole
