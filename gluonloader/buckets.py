@@ -251,8 +251,9 @@ class SortedBucketSampler(SeededSampler):
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
         about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(sort_keys)}
-        keys = {"keys": checksum_of(list(sort_keys)), "reverse": self._reverse}
-        self._identity = {**about, **keys, "shuffle": self._shuffle}
+        keys = np.asarray(sort_keys)
+        content = digest(keys) if keys.dtype.kind in "biuf" else checksum_of(list(sort_keys))
+        self._identity = {**about, "keys": content, "reverse": self._reverse, "shuffle": self._shuffle}
 
     def order(self, epoch: int) -> Order:
         return lazily(partial(self._batches, self.epoch_seed(epoch)))

@@ -63,6 +63,8 @@ class FirstKeys:
         before = self._checksums
         if len(before) < count - 1:
             return  # a key before it cannot be compared
+        if isinstance(key, (list, tuple)) or getattr(key, "ndim", 0) > 0:  # a batch, which may be large
+            key = key[:MOST_KEYS]
         checksum = checksum_of(key, before[-1] if before else 0)
         if checksum is None:
             return
