@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonloader import ArrayDataset, DataLoader, Rows, SimpleDataset, StackDataset
+from gluonloader import ArrayDataset, DataLoader, Rows, SimpleDataset, StackDataset, Subset
 from gluonloader.batchify import Append, Group, Pad, Stack, default_batchify
 from gluonloader.errors import BatchifyError
 
@@ -97,3 +97,10 @@ def test_ints_of_other_sizes_and_times_of_one_unit_have_a_common_dtype():
 def test_group_refuses_samples_without_fields(sample):
     with pytest.raises(BatchifyError, match="Group needs a tuple or list of 2 fields"):
         Group(Stack(), Stack())([sample, sample])
+
+
+def test_a_mask_of_objects_is_no_list_of_indices():
+    mask = np.array([False, True, True], object)
+    with pytest.raises(ValueError, match="mask"):
+        Subset(["a", "b", "c"], mask)
+    assert list(Subset({"x": 1, "y": 2}, np.array(["y", "x"], object))) == [2, 1]
