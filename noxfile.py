@@ -55,9 +55,12 @@ TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 TRAINERS = ["lightning", "accelerate", "transformers"]
 TRAINERS_TESTS = "tests/pytorch/trainers"
-# Tests that call NumPy in many ways together with MXNet, GluonNLP or packages for files. `newest` runs all tests of
-# `core` on NumPy 1.23.
-WITH_ARRAYS = ["tests/batchify", "tests/records", "tests/tables", "tests/vision"]
+# Tests that call NumPy in many ways, so that they could depend on its version.
+WITH_ARRAYS = [
+    *("tests/batchify", "tests/dataset", "tests/memory", "tests/randomness", "tests/records", "tests/sampler"),
+    *("tests/tables", "tests/text"),
+    *("tests/vision", "tests/work", "tests/test_loader.py", "tests/test_resume.py", "tests/test_tree.py"),
+]
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
 

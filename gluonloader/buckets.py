@@ -251,9 +251,7 @@ class SortedBucketSampler(SeededSampler):
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
         about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(sort_keys)}
-        keys = np.asarray(sort_keys)
-        content = digest(keys) if keys.dtype.kind in "biuf" else checksum_of(list(sort_keys))
-        self._identity = {**about, "keys": content, "reverse": self._reverse, "shuffle": self._shuffle}
+        self._identity = {**about, "keys": _content_of(sort_keys), "reverse": self._reverse, "shuffle": self._shuffle}
 
     def order(self, epoch: int) -> Order:
         return lazily(partial(self._batches, self.epoch_seed(epoch)))
@@ -283,6 +281,13 @@ class SortedBucketSampler(SeededSampler):
 def _check_keys(sort_keys: object) -> None:
     if not hasattr(sort_keys, "__len__") or not hasattr(sort_keys, "__getitem__"):
         raise bad_argument("sort_keys", sort_keys, "pass a list or an array with one key for each sample")
+
+
+def _content_of(keys: Sequence[Any]) -> str | int | None:
+    """A hash of keys, which may be numbers, texts or tuples of any length; None for other keys."""
+    are_numbers = isinstance(keys, np.ndarray) or set(map(type, keys)) <= {int, float}
+    array = np.asarray(keys) if are_numbers else np.empty(0, object)
+    return checksum_of(list(keys)) if array.dtype.hasobject else digest(array)
 
 
 def _check_number(name: str, value: Any, least: float, right: str) -> None:

@@ -396,6 +396,9 @@ def test_joined_datasets_of_other_lengths_are_refused():
 ALIKE = {
     "FilterSampler": lambda one: {"sampler": FilterSampler(lambda x: x % 2 == one, range(40)), "batch_size": 2},
     "SortedBucketSampler": lambda one: {"batch_sampler": SortedBucketSampler([2, 1, 3 + one] * 10, 2, seed=0)},
+    "SortedBucketSampler, tuples": lambda one: {
+        "batch_sampler": SortedBucketSampler([(2, 1), (1,), (3 + one, 2)] * 10, 2, seed=0)
+    },
     "SortedBucketSampler, reverse": lambda one: {"batch_sampler": SortedBucketSampler([2, 1, 3] * 10, 2, reverse=one)},
     "FixedBucketSampler": lambda one: {"batch_sampler": FixedBucketSampler([[2, 9], [9, 2]][one] * 10, 2, 2)},
     "MixtureSampler": lambda one: {
