@@ -58,7 +58,7 @@ class Tracer:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         module = frame.f_globals.get("__name__", "")
-        if not module.startswith("gluonloader.") and frame.f_code.co_filename != "<string>":
+        if not module.startswith("gluonloader."):
             return None
         name = f"{module.removeprefix('gluonloader.')}: {_name(frame)}"
         self.calls[name] += 1

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Indices = NDArray[np.intp]
 Keys = list[Any] | NDArray[np.int64]  # of samples; an array is read-only and never passed to user code
 
+COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
 _SIGNED: Final = np.dtype(np.intp)
 _UNSIGNED: Final = np.dtype(np.uintp)
 

@@ -26,7 +26,6 @@ Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
-
 _AS_ARRAY: Final = {"torch": "torch.as_tensor(x)", "mxnet": "mx.nd.array(x)", "jax": "jax.numpy.asarray(x)"}
 
 LARGE_BYTES: Final = 32 * 1024  # smaller arrays in samples are stacked all at once, which is faster for them

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..describe import describe
 from ..errors import bad_argument, warn
-from ..indices import as_list
+from ..indices import COMPARED, as_list
 from ..randomness import PreservedGenerators
 from ..ranks import Policy, Ranks, rank_and_size
 from ..sampler.base import BatchSampler, copy_of, epoch_of, is_computed, order_of, unseeded
@@ -30,7 +30,6 @@ from .random_order import draws_unseeded
 
 _EVEN: Final = {"repeat": "pad", "drop": "drop", "uneven": "keep"}  # what ShardedSampler calls the policies
 _SAME: Final = "the ranks divide one order, so pass the same dataset, arguments, seeds and state on all ranks"
-_COMPARED: Final = 64  # keys or batches; different random orders do not start with so many equal keys
 
 
 def ranks_of(argument: Any, default: Policy) -> Ranks:
@@ -141,9 +140,9 @@ class Comparison:
         """The first keys or batches, from a copy of the order."""
         if is_computed(self._order):
             order = order_of(copy_of(self._order), epoch_of(self._order))
-            return [] if order is None else as_list(as_keys(order[0:_COMPARED]))
+            return [] if order is None else as_list(as_keys(order[0:COMPARED]))
         with PreservedGenerators():
-            return list(islice(users_copy(self._order, self._dataset), _COMPARED))
+            return list(islice(users_copy(self._order, self._dataset), COMPARED))
 
 
 def _number(value: Any) -> int:

@@ -14,12 +14,11 @@ from itertools import islice
 from typing import Any, Final
 
 from ..errors import bad_state, warn
-from ..indices import checksum_of
+from ..indices import COMPARED, checksum_of
 from ..sampler.saved import FIXED, PATH
 from ..state import field, int_field
 
 _FIELD: Final = "first_keys"
-MOST_KEYS: Final = 64  # orders of so many keys are equal by chance only if the sampler does not shuffle
 
 
 class FirstKeys:
@@ -38,7 +37,7 @@ class FirstKeys:
     def noted(self, keys: Iterable[Any]) -> Iterator[Any]:
         """Yields the first ones of these keys; warns if they are not those that were saved."""
         self._checksums = []
-        for count, key in enumerate(islice(keys, MOST_KEYS), 1):
+        for count, key in enumerate(islice(keys, COMPARED), 1):
             self._note(count, key)
             yield key
 
@@ -64,7 +63,7 @@ class FirstKeys:
         if len(before) < count - 1:
             return  # a key before it cannot be compared
         if isinstance(key, (list, tuple)) or getattr(key, "ndim", 0) > 0:  # a batch, which may be large
-            key = key[:MOST_KEYS]
+            key = key[:COMPARED]
         checksum = checksum_of(key, before[-1] if before else 0)
         if checksum is None:
             return

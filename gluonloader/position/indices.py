@@ -29,7 +29,7 @@ import numpy as np
 
 from ..errors import bad_argument, bad_state, warn
 from ..frameworks import state_from_json
-from ..indices import as_list
+from ..indices import COMPARED, as_list
 from ..randomness import batch_seed
 from ..sampler.base import (
     BatchSampler,
@@ -43,13 +43,13 @@ from ..sampler.base import (
     start_order,
 )
 from ..sampler.passes import BatchPass, Pass, as_keys, length_of, skip, still
-from ..sampler.saved import chain_of, knows_epoch, loading_order, replicas_of, saved_order
+from ..sampler.saved import chain_of, has_rank, knows_epoch, loading_order, replicas_of, saved_order
 from ..sampler.sharded import ShardedSampler, rank_of
 from ..sampler.users import restore, snapshot, stateful_part
 from ..state import MOST, State, check_same, field, int_field, ranges_field
 from .cut import Cut, cut_of
 from .error_count import count_in
-from .first_keys import MOST_KEYS, FirstKeys, are_known, check_first_keys
+from .first_keys import FirstKeys, are_known, check_first_keys
 from .progress import Start
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
@@ -86,9 +86,7 @@ class OrderPass:
         self._first_keys, saved = FirstKeys(cut.order, start.sampler), start.sampler
         _warn_of_other_epoch(cut.order, self.epoch, start)
         # A sampler with a state continues without its first keys, and one with a rank may load a state of another rank.
-        self._has_own_order = stateful_part(batch_sampler) is not None or any(
-            hasattr(part, "rank") or hasattr(part, "process_index") for part in chain_of(cut.order)
-        )
+        self._has_own_order = stateful_part(batch_sampler) is not None or has_rank(chain_of(cut.order))
         if epoch is None:
             self._order = start_order(cut.order)
         else:  # of a copy, since a mixture keeps what it has computed last
@@ -121,12 +119,12 @@ class OrderPass:
 
     def _known_keys(self) -> Iterable[Any]:
         """The first keys of an order that can be read without a pass."""
-        return () if self._order is None else as_list(as_keys(self._order[0:MOST_KEYS]))
+        return () if self._order is None else as_list(as_keys(self._order[0:COMPARED]))
 
     def _iterate_users(self, sampler: Any) -> Iterator[Any]:
         keys: Iterator[Any] = iter(sampler)
         if isinstance(keys, Pass):  # of a sampler of gluonloader in the user's; it can go back, and shall still do so
-            self._first_keys.note(keys.first(MOST_KEYS))
+            self._first_keys.note(keys.first(COMPARED))
         elif not hasattr(keys, "seek"):  # the order of a loader of torch compares keys by itself
             keys = chain(self._first_keys.noted(keys), keys)
         return keys
@@ -172,7 +170,7 @@ class OrderPass:
         about = {"carried": _as_json(self._carried), **self._about}
         count = self._items_before(offset)
         if are_known(cut.order):
-            count = MOST_KEYS
+            count = COMPARED
             if self._first_keys.is_empty:
                 self._first_keys.note(self._known_keys())
         first = {} if self._has_own_order else self._first_keys.saved(count)

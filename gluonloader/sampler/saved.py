@@ -11,7 +11,7 @@ calls code of the user, except to read the length of a sampler.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..declared import IN_MEMORY
 from ..errors import bad_state
-from ..indices import checksum_of
+from ..indices import COMPARED, checksum_of
 from ..state import check_same, field, has_state, int_field
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
@@ -40,6 +40,11 @@ def replicas_of(sampler: Any) -> int | None:
     """The number of ranks of torch's `DistributedSampler` and of samplers like it; None for any other sampler."""
     count = getattr(sampler, "num_replicas", None)
     return count if isinstance(count, int) else None
+
+
+def has_rank(samplers: Iterable[Any]) -> bool:
+    """Whether one of the samplers yields other indices on another rank, as torch's `DistributedSampler`."""
+    return any(hasattr(sampler, "rank") or hasattr(sampler, "process_index") for sampler in samplers)
 
 
 def digest(array: NDArray[Any]) -> str:
@@ -80,7 +85,7 @@ def identity_of(sampler: Any) -> dict[str, Any]:
     if hasattr(sampler, "identity"):
         about = sampler.identity()
     else:
-        about = {"length": len(sampler), "first_keys": checksum_of(list(islice(sampler, 64)))}
+        about = {"length": len(sampler), "first_keys": checksum_of(list(islice(sampler, COMPARED)))}
     return {"kind": type(sampler).__name__, **about}
 
 

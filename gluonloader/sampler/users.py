@@ -19,14 +19,13 @@ from itertools import islice
 from typing import Any, Final
 
 from ..frameworks import state_from_json, state_to_json
-from ..indices import as_list
+from ..indices import COMPARED, as_list
 from ..randomness import seed_restorable
 from ..state import has_state
 from .base import BatchSampler, SeededSampler, iterate
 from .saved import chain_of, knows_epoch
 from .sharded import ShardedSampler
 
-_COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
 _MOST_COMPARED: Final = 100_000
 
 
@@ -174,7 +173,7 @@ def repeats(batch_sampler: Any, epoch: int, users: Sequence[int]) -> bool:
     """
     first: list[Any] | None = None
     compared = passes = 0
-    while passes < 2 or (0 < compared < _COMPARED):
+    while passes < 2 or (0 < compared < COMPARED):
         seed_restorable(passes)
         set_epoch(batch_sampler, epoch, users)
         order = list(islice(_keys(batch_sampler), _MOST_COMPARED))

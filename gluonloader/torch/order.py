@@ -15,6 +15,7 @@ from ..errors import warn
 from ..indices import checksum_of
 from ..randomness import PreservedGenerators
 from ..sampler import base as own
+from ..sampler.saved import has_rank
 from ..state import has_state
 from .utils_data import data, torch, torchs
 
@@ -60,9 +61,7 @@ class TorchOrder:
     @property
     def is_of_rank(self) -> bool:
         """Whether other ranks read other indices."""
-        return any(
-            hasattr(part, "rank") or hasattr(part, "process_index") for part in chain_of_torch(self.index_sampler)
-        )
+        return has_rank(chain_of_torch(self.index_sampler))
 
     def expect(self, count: int, checksum: int) -> None:
         """Makes the next pass warn if the last one of its first `count` batches has other indices than before."""

@@ -183,19 +183,6 @@ def test_other_keys_are_not_compared():
     assert resumed(before, after, 5, Grid())[0] == []
 
 
-class Wrapping:
-    """A sampler that yields the indices of one of gluonloader."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __len__(self):
-        return len(self.inner)
-
-    def __iter__(self):
-        return iter(self.inner)
-
-
 INNER = {
     "RandomSampler": lambda seed: RandomSampler(LENGTH, seed=seed),
     "MixtureSampler": lambda seed: MixtureSampler([LENGTH // 2, LENGTH // 2], [seed, 1], seed=0),
@@ -208,7 +195,7 @@ INNER = {
 @pytest.mark.parametrize("name", INNER)
 def test_a_sampler_in_a_users_sampler_is_compared(name):
     which = "batch_sampler" if name == "TokenBatchSampler" else "sampler"
-    one, same, other = ({which: Wrapping(INNER[name](seed))} for seed in (1, 1, 2))
+    one, same, other = ({which: Users(INNER[name](seed))} for seed in (1, 1, 2))
     if which == "sampler":
         one, same, other = ({**given, "batch_size": 2} for given in (one, same, other))
     assert resumed(one, same, 5)[0] == []
@@ -306,7 +293,7 @@ def test_wrong_states_are_refused(saved, match):
 def test_a_sampler_in_a_users_sampler_goes_back_to_the_position_after_a_resume():
     def make():
         return DataLoader(
-            range(LENGTH), 2, sampler=Wrapping(RandomSampler(LENGTH, seed=1)), num_workers=1, thread_pool=True
+            range(LENGTH), 2, sampler=Users(RandomSampler(LENGTH, seed=1)), num_workers=1, thread_pool=True
         )
 
     with make() as loader:
