@@ -21,10 +21,9 @@ import numpy as np
 from .checks import check_flags, check_int
 from .describe import call, counted, short_repr
 from .errors import bad_argument
-from .indices import checksum_of
+from .indices import checksum_of, checksum_of_array
 from .sampler.base import OrderedSampler, SeededSampler, check_ints
 from .sampler.passes import Computed, Integers, Order, lazily
-from .sampler.saved import digest
 
 __all__ = [
     "ConstWidthBucket", "ExpWidthBucket", "FixedBucketSampler", "LinearWidthBucket", "SortedBucketSampler",
@@ -186,7 +185,7 @@ class FixedBucketSampler(SeededSampler):
         ]
         cut = [*self._sizes, *map(len, self._buckets)]
         content = np.concatenate([np.array(cut), *self._buckets])
-        self._identity = {"shuffle": self._shuffle, "buckets": digest(content)}
+        self._identity = {"shuffle": self._shuffle, "buckets": checksum_of_array(content)}
 
     def order(self, epoch: int) -> Order:
         return lazily(partial(self._batches, self.epoch_seed(epoch)))
@@ -283,11 +282,11 @@ def _check_keys(sort_keys: object) -> None:
         raise bad_argument("sort_keys", sort_keys, "pass a list or an array with one key for each sample")
 
 
-def _content_of(keys: Sequence[Any]) -> str | int | None:
-    """A hash of keys, which may be numbers, texts or tuples of any length; None for other keys."""
+def _content_of(keys: Sequence[Any]) -> int | None:
+    """A checksum of keys, which may be numbers, texts or tuples of any length; None for other keys."""
     are_numbers = isinstance(keys, np.ndarray) or set(map(type, keys)) <= {int, float}
     array = np.asarray(keys) if are_numbers else np.empty(0, object)
-    return checksum_of(list(keys)) if array.dtype.hasobject else digest(array)
+    return checksum_of(list(keys)) if array.dtype.hasobject else checksum_of_array(array)
 
 
 def _check_number(name: str, value: Any, least: float, right: str) -> None:

@@ -39,6 +39,16 @@ def checksum_of(keys: Any, before: int = 0) -> int | None:
     return zlib.crc32(text.encode(errors="backslashreplace"), before)
 
 
+def checksum_of_array(array: NDArray[Any], before: int = 0) -> int:
+    """A checksum of the bytes of an array of numbers, an int of 32 bits that is the same on each machine.
+
+    Args:
+        before: the checksum of the arrays before this one.
+    """
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return zlib.crc32(little.view(np.uint8).data, before)
+
+
 def _plain(keys: Any) -> Any:
     """Keys as objects of Python whose `repr` is the same in each process; raises a TypeError for other objects."""
     if keys is None or isinstance(keys, (bool, int, float)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
@@ -16,7 +15,16 @@ from ..checks import check_flags, check_function, check_int, check_shard
 from ..declared import in_memory, is_array, is_async, needed_blocks, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
-from ..indices import as_list, between, checked_index, checked_indices, checksum_of, known_indices, lengths_of
+from ..indices import (
+    as_list,
+    between,
+    checked_index,
+    checked_indices,
+    checksum_of,
+    checksum_of_array,
+    known_indices,
+    lengths_of,
+)
 from ..lengths import computed_lengths, known_lengths
 from ..rows import Rows
 from ..tree import Sample
@@ -256,7 +264,7 @@ class Subset(Dataset):
         kept = self._indices
         if isinstance(kept, range):
             return {"indices": [kept.start, kept.stop, kept.step]}
-        return {"indices": checksum_of(kept) if isinstance(kept, list) else zlib.crc32(kept.tobytes())}
+        return {"indices": checksum_of(kept) if isinstance(kept, list) else checksum_of_array(kept)}
 
     def slow_in_random_order(self, indices: Any = None) -> str:
         """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""

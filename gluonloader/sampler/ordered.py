@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import bad_argument
+from ..indices import checksum_of_array
 from .base import OrderedSampler, check_length
 from .passes import Computed, Integers, Order
-from .saved import digest
 
 
 class SequentialSampler(OrderedSampler):
@@ -34,7 +34,7 @@ class FilterSampler(OrderedSampler):
 
     def __init__(self, fn: Callable[[Any], object], dataset: Any) -> None:
         self._indices = np.array([i for i in range(len(dataset)) if fn(dataset[i])], np.int64)
-        self._identity = {"indices": digest(self._indices)}
+        self._identity = {"indices": checksum_of_array(self._indices)}
 
 
 class IntervalSampler(OrderedSampler):

@@ -10,13 +10,10 @@ calls code of the user, except to read the length of a sampler.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final
-
-from numpy.typing import NDArray
 
 from ..declared import IN_MEMORY
 from ..errors import bad_state
@@ -45,12 +42,6 @@ def replicas_of(sampler: Any) -> int | None:
 def has_rank(samplers: Iterable[Any]) -> bool:
     """Whether one of the samplers yields other indices on another rank, as torch's `DistributedSampler`."""
     return any(hasattr(sampler, "rank") or hasattr(sampler, "process_index") for sampler in samplers)
-
-
-def digest(array: NDArray[Any]) -> str:
-    """A hash of the content of an array, 32 hexadecimal digits; a state contains it instead of the array."""
-    little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-    return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
 
 
 def saved_order(sampler: Any, epoch: int = 0, order: Any = None, offset: int = 0) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..checks import check_int
 from ..errors import bad_argument, explain_arguments
+from ..indices import checksum_of_array
 from ..randomness import batch_seed
 from .base import SeededSampler, chained, check_ints, check_length
 from .bijection import LARGEST, Bijection
 from .passes import Computed, Integers, Order, lazily
-from .saved import digest
 
 Method = Literal["permutation", "bijection"]
 
@@ -86,7 +86,7 @@ class SubsetSampler(SeededSampler):
         if not isinstance(shuffle, (bool, np.bool_)):
             raise bad_argument("shuffle", shuffle, "must be True or False")
         self._shuffle = bool(shuffle)
-        self._identity = {"shuffle": self._shuffle, "indices": digest(self._indices)}
+        self._identity = {"shuffle": self._shuffle, "indices": checksum_of_array(self._indices)}
         super().__init__(seed, self._shuffle)
 
     @property
@@ -138,7 +138,7 @@ class BlockShuffleSampler(SeededSampler):
         self._indices = range(int(self._sizes.sum()))
         self._nodes = check_int("nodes", nodes, 1)
         self._ranks = check_int("ranks_per_node", ranks_per_node, 1)
-        self._identity = {"buffer": self._buffer, "blocks": digest(self._sizes)}
+        self._identity = {"buffer": self._buffer, "blocks": checksum_of_array(self._sizes)}
         if self._nodes > 1:
             self._identity |= {"nodes": self._nodes, "ranks_per_node": self._ranks}
         super().__init__(seed)

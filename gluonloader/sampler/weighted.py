@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, explain_arguments, warn
+from ..indices import checksum_of_array
 from ..state import field
 from .base import SeededSampler, chained
 from .bijection import hashes
 from .passes import Computed, Integers, Order, lazily
-from .saved import PATH, digest
+from .saved import PATH
 
 Floats = NDArray[np.float64]
 
@@ -135,31 +136,31 @@ class WeightedSampler(SeededSampler):
 
     def _fields(self, since: list[tuple[int, WeightTable]], epoch: int) -> dict[str, Any]:
         """What a position contains: the weights of its epoch, and those of the next epoch if they differ."""
-        fields = {"given": self._given.digest, "weights": self._field(since[0][1])}
+        fields = {"given": self._given.checksum, "weights": self._field(since[0][1])}
         later = self._field(since[-1][1])
         return fields if later == fields["weights"] else {**fields, "next_weights": later}
 
     def _field(self, saved: WeightTable) -> str | dict[str, str]:
-        """The field of a state: a digest of the weights; the weights themselves, if they were changed."""
-        is_given = saved is self._given or saved.digest == self._given.digest
-        return saved.digest if is_given or saved.packed is None else {"zlib": saved.packed}
+        """The field of a state: a checksum of the weights; the weights themselves, if they were changed."""
+        is_given = saved is self._given or saved.checksum == self._given.checksum
+        return saved.checksum if is_given or saved.packed is None else {"zlib": saved.packed}
 
     def loading(self, state: Mapping[str, Any]) -> Callable[[], None]:
         load_rest = super().loading(state)
         given = field(state, "given", PATH)
-        if not isinstance(given, str) or not re.fullmatch("[0-9a-f]{32}", given):
-            raise bad_state(f"{PATH}given", given, "must be a hash, 32 hexadecimal digits")
+        if not isinstance(given, str) or not re.fullmatch("[0-9a-f]{8}", given):
+            raise bad_state(f"{PATH}given", given, "must be a checksum, 8 hexadecimal digits")
         now, *later = [self._load(name, state[name]) for name in self._weights_in(state)]
 
         def load() -> None:
             load_rest()
-            if given != self._given.digest and now.digest != self._since[-1][1].digest:
+            if given != self._given.checksum and now.checksum != self._since[-1][1].checksum:
                 warn(
                     f"the weights of this {type(self).__name__} differ from those in the state, which apply from now "
                     "on; for others, set the attribute `weights` after the state is loaded"
                 )
             since = [(0, now), *((self.epoch + 1, saved) for saved in later)]
-            if [saved.digest for _, saved in since] != [saved.digest for _, saved in self._since]:
+            if [saved.checksum for _, saved in since] != [saved.checksum for _, saved in self._since]:
                 self.changes += 1
             self._since = since
 
@@ -173,7 +174,7 @@ class WeightedSampler(SeededSampler):
     def _load(self, name: str, value: Any) -> WeightTable:
         """The weights of a field; ValueError if they are not known here, or do not fit."""
         whose = f"this {type(self).__name__}"
-        known = {saved.digest: saved for saved in (self._given, *(saved for _, saved in self._since))}
+        known = {saved.checksum: saved for saved in (self._given, *(saved for _, saved in self._since))}
         if isinstance(value, str):
             if value not in known:
                 raise bad_state(PATH + name, value, _OTHER.format(whose))
@@ -183,7 +184,7 @@ class WeightedSampler(SeededSampler):
             self._possible(saved)
         except (TypeError, ValueError, zlib.error) as error:
             raise bad_state(PATH + name, value, f"these weights do not fit {whose} ({error})") from None
-        return known.get(saved.digest, saved)
+        return known.get(saved.checksum, saved)
 
 
 _OTHER: Final = (
@@ -214,9 +215,9 @@ class WeightTable:
         return picked
 
     @cached_property
-    def digest(self) -> str:
-        """A hash of the weights."""
-        return digest(self.weights)
+    def checksum(self) -> str:
+        """8 hexadecimal digits."""
+        return f"{checksum_of_array(self.weights):08x}"
 
     @cached_property
     def packed(self) -> str | None:

@@ -262,20 +262,22 @@ class PackingSampler(WindowedSampler):
                 place = bisect_left(rooms, length)
                 if place < len(rooms):
                     room = rooms[place]
-                    row = with_room[room].pop()
-                    if not with_room[room]:
+                    same = with_room[room]
+                    row = same.pop()
+                    if not same:
                         del rooms[place]
                 else:
                     room, row = self.size, []
                     rows.append(row)
                 # The row stays the fullest one that has room until no other piece of this length fits.
-                count = min(room // length, end - start)
-                row += longest_first[start : start + count]
-                start += count
-                if left := room - count * length:
-                    same = with_room.setdefault(left, [])
+                while length <= room and start < end:
+                    row.append(longest_first[start])
+                    room -= length
+                    start += 1
+                if room:
+                    same = with_room.setdefault(room, [])
                     if not same:
-                        insort(rooms, left)
+                        insort(rooms, room)
                     same.append(row)
         for row in rows:
             row.sort()

@@ -66,7 +66,7 @@ def test_a_state_from_before_the_weights_were_changed_restores_the_first_weights
     assert rest(loader) == expected
 
 
-def test_weights_that_were_not_changed_are_a_digest_and_large_ones_are_refused():
+def test_weights_that_were_not_changed_are_a_checksum_and_large_ones_are_refused():
     loader = make(length=100_000)
     assert len(json.dumps(loader.state_dict())) < 500
     loader.sampler.weights = changed(100_000)  # random numbers cannot be compressed

@@ -172,8 +172,9 @@ class IndexPlan:
 
     def state(self) -> dict[str, Any]:
         progress = self._progress.frozen()
-        number = progress.position
-        fields = {**progress.state(), **self.errors.state(progress.in_flight), **self._pass.state(number)}
+        fields = progress.state()
+        number = fields["batch"]
+        fields |= {**self.errors.state(progress.in_flight), **self._pass.state(number)}
         if self._snapshots is not None:
             fields["snapshot"] = self._snapshots.before(number)
         return fields
