@@ -19,6 +19,7 @@ class Cut:
         order: the sampler whose keys a position counts.
         size: the number of these keys in a batch; None if the keys are batches.
         last_batch: what happens to a last batch that is too short.
+        computed: whether the order of any epoch can be computed.
         length: the number of keys in the order; None if it is not known.
         share: what divides the order, or its batches, among the ranks; None if nothing does.
         batches: what cuts the keys of this rank; None if a key is a batch, or if ranks divide batches.
@@ -27,6 +28,7 @@ class Cut:
     order: Any
     size: int | None
     last_batch: str
+    computed: bool
     length: int | None
     share: ShardedSampler | None
     batches: BatchSampler | None
@@ -85,5 +87,6 @@ def cut_of(batch_sampler: Any) -> Cut:
         if iterating_class(inner) is BatchSampler and inner.last_batch != "rollover":
             cuts, order = inner, inner.sampler
     size, last_batch = (None, "keep") if cuts is None else (cuts.batch_size, cuts.last_batch)
-    length = length_of(order) if share is not None or is_computed(order) else None
-    return Cut(order, size, last_batch, length, share, batches)
+    computed = is_computed(order)
+    length = length_of(order) if share is not None or computed else None
+    return Cut(order, size, last_batch, computed, length, share, batches)

@@ -36,7 +36,6 @@ from ..sampler.base import (
     OrderedSampler,
     copy_of,
     epoch_of,
-    is_computed,
     may_yield,
     order_of,
     read_ahead_of,
@@ -81,12 +80,13 @@ class OrderPass:
         self._offset = offset
         self.epoch = epoch_of(cut.order) if epoch is None else epoch
         self._about, self._saved = _about(cut), _of_share(cut)
-        if not is_computed(cut.order):
+        if not cut.computed:
             self._saved |= saved_order(cut.order, self.epoch)
         self._first_keys, saved = FirstKeys(cut.order, start.sampler), start.sampler
         _warn_of_other_epoch(cut.order, self.epoch, start)
+        is_stateful = stateful_part(batch_sampler) is not None
         # A sampler with a state continues without its first keys, and one with a rank may load a state of another rank.
-        self._has_own_order = stateful_part(batch_sampler) is not None or has_rank(chain_of(cut.order))
+        self._has_own_order = is_stateful or has_rank(chain_of(cut.order))
         if epoch is None:
             self._order = start_order(cut.order)
         else:  # of a copy, since a mixture keeps what it has computed last
@@ -95,7 +95,7 @@ class OrderPass:
             self._order = still(order)
         if start.number and saved is not None and are_known(cut.order) and check_first_keys(saved):
             self._first_keys.note(self._known_keys())
-        self.batches = self._iterate(offset if stateful_part(batch_sampler) is None else 0)
+        self.batches = self._iterate(0 if is_stateful else offset)
         self._skip(self.batches, start.skip)
 
     def _iterate(self, offset: int) -> Iterator[Any]:
@@ -294,7 +294,7 @@ def fit(batch_sampler: Any, state: State, new_batch_size: bool) -> State:
     check_same(state, "last_batch", cut.last_batch, "this loader")
     _check_batch_size(cut, state, new_batch_size)
     carried = _carried(cut, state)
-    if is_computed(cut.order):  # otherwise the length may be wrong
+    if cut.computed:  # otherwise the length may be wrong
         if number > offset:
             raise bad_state("batch", number, f"must be at most offset={offset}")
         count = cut.batches_left(offset, 0 if number else len(carried))
