@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,14 @@ def refill(container: Any, items: Any) -> Any:
     if kind is list:
         return list(items)
     mapping = isinstance(container, Mapping)
-    if mapping and (kind is dict or not hasattr(container, "update")):
-        return _frozen(kind, dict(zip(container, items, strict=True)))
+    if mapping and (kind is dict or not _has_own_copy(container)):
+        return _made_from(kind, dict(zip(container, items, strict=True)))
     new = copy.copy(container)  # an OrderedDict or a defaultdict keeps its type, and a user's class its attributes
+    attributes = getattr(new, "__dict__", {})
+    for name in [name for name in attributes if isinstance(getattr(kind, name, None), cached_property)]:
+        del attributes[name]  # computed from the old items
+    if getattr(container, "__dict__", None) is container:  # the items are also attributes
+        new.__dict__ = new
     indexed = mapping or isinstance(container, list)
     keys = container if mapping else range(len(container)) if indexed else _field_names(container)
     for key, item in zip(keys, items, strict=True):
@@ -109,8 +115,13 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(item, path + step)
 
 
-def _frozen(kind: Any, items: dict[Any, Any]) -> Any:
-    """The items as an immutable mapping of the user's class, if that can be made from a dict; otherwise as a dict."""
+def _has_own_copy(mapping: Any) -> bool:
+    """Whether a copy of a mapping can get other items. That of a user's class may share an inner dict with it."""
+    return isinstance(mapping, dict) or (hasattr(mapping, "update") and hasattr(mapping, "__copy__"))
+
+
+def _made_from(kind: Any, items: dict[Any, Any]) -> Any:
+    """The items as a mapping of the user's class, if that can be made from a dict; otherwise as a dict."""
     if kind is dict or kind is MappingProxyType:  # a proxy cannot be pickled
         return items
     try:

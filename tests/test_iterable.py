@@ -249,12 +249,16 @@ def test_a_dataset_that_gives_whole_batches(any_way):
 def test_how_a_dataset_is_read_is_kept_by_its_steps_and_by_an_object_that_wraps_it():
     stream = IterableDataset(range(12), num_shards=3, shuffle_buffer=4)
     changed = stream.transform(abs).filter(lambda number: number >= 0).take(12)
-    for dataset in (stream, changed, IterableDataset(stream), IterableDataset(changed, shuffle_buffer=4)):
+    joined = stream + [1, 2] + IterableDataset(range(3), num_shards=3)
+    for dataset in (stream, changed, joined, IterableDataset(stream), IterableDataset(changed, shuffle_buffer=4)):
         with DataLoader(dataset, 4, True, seed=0) as loader:
             state = loader.state_dict()
             assert (state["num_shards"], state["shuffle_buffer"]) == (3, 4)
     with DataLoader(IterableDataset(stream, num_shards=2), 4) as loader:
         assert loader.state_dict()["num_shards"] == 2
+    text = "num_shards=2 and 3; wrap the chain: IterableDataset.first . second, num_shards=3."
+    with pytest.raises(ValueError, match=text):
+        DataLoader(stream + IterableDataset(range(3), num_shards=2), 4)
 
 
 def test_what_can_be_indexed_is_not_taken_for_an_iterable():

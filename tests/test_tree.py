@@ -1,7 +1,9 @@
 """Containers: their items and paths, copies with other items, and their leaves."""
 
 import dataclasses
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, UserDict, namedtuple
+from collections.abc import MutableMapping
+from functools import cached_property
 from types import MappingProxyType
 
 import pytest
@@ -51,6 +53,64 @@ def test_containers_of_the_user_keep_their_class_and_attributes():
     frozen = refill(Frozen({"a": 1}), ["x"])
     assert (type(frozen), dict(frozen)) == (Frozen, {"a": "x"})
     assert refill(FrozenPair(1, 2), ["x", "y"]) == {"a": "x", "b": "y"}
+
+
+class Inner(MutableMapping):
+    """Keeps its items in a dict, as many classes do that have no method to copy them."""
+
+    def __init__(self, items):
+        self.items_inside = items
+
+    def __getitem__(self, key):
+        return self.items_inside[key]
+
+    def __setitem__(self, key, value):
+        self.items_inside[key] = value
+
+    def __delitem__(self, key):
+        del self.items_inside[key]
+
+    def __iter__(self):
+        return iter(self.items_inside)
+
+    def __len__(self):
+        return len(self.items_inside)
+
+
+class WithKeywords(Inner):
+    def __init__(self, **items):
+        super().__init__(items)
+
+
+@pytest.mark.parametrize("container", [Inner({"a": 1}), WithKeywords(a=1), UserDict(a=1)])
+def test_a_sample_is_not_changed_by_the_batch(container):
+    kind = dict if type(container) is WithKeywords else type(container)  # which cannot be made from a dict
+    other = refill(container, ["x"])
+    assert (type(other), dict(other), dict(container)) == (kind, {"a": "x"}, {"a": 1})
+
+
+class Attributes(dict):
+    """Its items are its attributes, too."""
+
+    def __init__(self, items):
+        super().__init__(items)
+        self.__dict__ = self
+
+
+@dataclasses.dataclass
+class Sized:
+    values: list
+
+    @cached_property
+    def total(self):
+        return sum(self.values)
+
+
+def test_attributes_that_follow_from_the_items_are_those_of_the_batch():
+    batch = refill(Attributes({"a": 1}), ["x"])
+    assert (batch.a, batch["a"]) == ("x", "x")
+    sample = Sized([1, 2])
+    assert (sample.total, refill(sample, [[3, 4]]).total, sample.total) == (3, 7, 3)
 
 
 @pytest.mark.parametrize("leaf", ["text", b"bytes", 5, None, {1, 2}, range(3), Box, Point])

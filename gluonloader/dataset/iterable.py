@@ -302,13 +302,24 @@ class ChainDataset:
 
 
 def asked(dataset: Any, option: Literal["num_shards", "shuffle_buffer"]) -> int | None:
-    """How a loader has to read a dataset, as the dataset or one that it wraps says; None if no dataset says it."""
+    """How a loader has to read a dataset, as the dataset or one that it wraps says; None if no dataset says it.
+
+    Raises:
+        ValueError: the datasets of a chain say different values.
+    """
     while isinstance(dataset, IterableDataset):
         value: int | None = getattr(dataset, f"_{option}")
         if value is not None:
             return value
         dataset = dataset._source
-    return None
+    parts = dataset.datasets if isinstance(dataset, ChainDataset) else []
+    values = sorted({value for part in parts if (value := asked(part, option)) is not None})
+    if len(values) > 1:
+        raise ValueError(
+            f"{describe(dataset)}: its datasets have {option}={' and '.join(map(str, values))}; "
+            f"wrap the chain: IterableDataset(first + second, {option}={values[-1]})"
+        )
+    return values[0] if values else None
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:

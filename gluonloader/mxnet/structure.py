@@ -32,7 +32,7 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
                 what += "; return the same fields from each sample in the dataset"
                 raise BatchifyError(IS_NONE if sample is None else what, row)
         return _batches(zip(*samples, strict=True))
-    if isinstance(first, list):
+    if isinstance(first, list) or _is_convertible(first):
         samples = [_array(sample, row) for row, sample in enumerate(samples)]
     elif getattr(first, "stype", "default") != "default":  # Gluon stacks MXNet's sparse arrays into dense batches
         samples = [sample.tostype("default") for sample in samples]
@@ -43,8 +43,18 @@ def _batches(columns: Iterable[Sequence[Any]]) -> list[Any]:
     return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(columns)]
 
 
-def _array(sample: list[Any], row: int) -> Any:
-    array = np.asarray(sample) if not sample or owner_by_base(type(sample[0])) is None else None
+def _is_convertible(sample: Any) -> bool:
+    """Whether it is no array, but can be made one, as an image of Pillow."""
+    is_of_numpy = isinstance(sample, (np.ndarray, np.generic))
+    return not is_of_numpy and hasattr(sample, "__array__") and owner_by_base(type(sample)) is None
+
+
+def _array(sample: Any, row: int) -> Any:
+    if sample is None:
+        raise BatchifyError(IS_NONE, row)
+    of_framework = isinstance(sample, list) and bool(sample) and owner_by_base(type(sample[0])) is not None
+    array = None if of_framework else np.asarray(sample)
     if array is None or array.dtype.hasobject:
-        raise BatchifyError("this list cannot be made one array of numbers; return a tuple of fields instead", row)
+        what = f"this {type(sample).__name__} cannot be made one array of numbers"
+        raise BatchifyError(f"{what}; return a tuple of fields instead", row)
     return array
