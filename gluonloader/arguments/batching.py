@@ -58,7 +58,7 @@ def choose_batches(dataset: Any, batching: Batching, seed: int, seed_given: bool
     samplers = chain_of(batches)
     for sampler in samplers:
         if isinstance(sampler, OrderedSampler):
-            sampler.check_fits(dataset)
+            sampler.check_fits(dataset, 1 if divided is None else divided.count)
     comparison = None
     if divided is not None and divided.gather is not None and divided.count > 1:
         comparison = _comparison(dataset, batching, batches, divided, seed if seed_given else None)

@@ -107,8 +107,12 @@ class OrderedSampler(Sampler):
             check_same(state, name, ours, f"this {type(self).__name__}", PATH)
         return nothing
 
-    def check_fits(self, dataset: Any) -> None:
-        """Called by a loader: raises a ValueError if the order was made for another dataset."""
+    def check_fits(self, dataset: Any, ranks: int) -> None:
+        """Called by a loader: raises a ValueError if the order was made for another dataset.
+
+        Args:
+            ranks: how many divide the order; 1 if nothing does.
+        """
 
     def _may_yield(self, key: Any) -> bool:
         indices = getattr(self, "_indices", None)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..checks import check_int
-from ..errors import bad_argument, explain_arguments
+from ..errors import bad_argument, explain_arguments, warn
 from ..indices import checksum_of_array
 from ..randomness import batch_seed
 from .base import SeededSampler, chained, check_ints, check_length
@@ -148,6 +148,16 @@ class BlockShuffleSampler(SeededSampler):
         """Returns a sampler over `length` samples in blocks of `block_size`; the last block may be shorter."""
         whole, rest = divmod(check_length("length", length), check_int("block_size", block_size, 1))
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
+
+    def check_fits(self, dataset: Any, ranks: int) -> None:
+        """See `OrderedSampler`."""
+        planned = self._nodes * self._ranks
+        if self._nodes > 1 and ranks not in (1, planned):
+            warn(
+                f"sampler: nodes={self._nodes} and ranks_per_node={self._ranks} are for {planned} ranks, but {ranks} "
+                "divide the order, so nodes read the blocks of others, which are not in their caches; pass the number "
+                "of ranks on each node as ranks_per_node"
+            )
 
     def order(self, epoch: int) -> Order:
         seed = self.epoch_seed(epoch)

@@ -192,12 +192,12 @@ class PackingSampler(WindowedSampler):
             return replace(stats, rows=rows, capacity=rows * self.size)
         return stats
 
-    def check_fits(self, dataset: Any) -> None:
+    def check_fits(self, dataset: Any, ranks: int) -> None:
         """See `OrderedSampler`."""
         if isinstance(dataset, _OF_DOCUMENTS):
             right = "a PackingSampler yields rows of several documents; pass PackedDataset(dataset) to the loader"
             raise ValueError(f"dataset: it is a {type(dataset).__name__}, but {right}")
-        super().check_fits(dataset)
+        super().check_fits(dataset, ranks)
 
     def _order_of(self, windows: Windows) -> Order:
         return _SplitOrder(windows, self.size) if self._method == "split" else super()._order_of(windows)

@@ -251,7 +251,7 @@ class WindowedSampler(SeededSampler):
             raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
         return lengths
 
-    def check_fits(self, dataset: Any) -> None:
+    def check_fits(self, dataset: Any, ranks: int) -> None:
         """See `OrderedSampler`."""
         documents = getattr(dataset, "documents", dataset)  # those of a PackedDataset
         count = len(documents) if hasattr(documents, "__len__") else len(self.lengths)

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_positions import position, resumed
 
-from gluonloader import BatchSampler, BlockShuffleSampler, RandomSampler, SubsetSampler, WeightedSampler
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    RandomSampler,
+    Ranks,
+    SubsetSampler,
+    WeightedSampler,
+)
 from gluonloader.sampler.base import iterate
 from gluonloader.sampler.bijection import Bijection, hashes
 from gluonloader.sampler.weighted import WeightTable
@@ -251,6 +259,30 @@ def test_blocks_of_one_size():
     assert list(sampler) == list(BlockShuffleSampler([4, 4, 2], 1, 0))
     assert len(BlockShuffleSampler.of_size(8, 4)) == 8
     assert list(BlockShuffleSampler.of_size(0, 4)) == list(BlockShuffleSampler([])) == []
+
+
+def loader_of_rank(rank, ranks=4, **options):
+    sampler = BlockShuffleSampler([40] * 10, seed=1, nodes=2, **options)
+    return DataLoader(range(400), 4, sampler=sampler, ranks=Ranks(rank, ranks))
+
+
+def test_each_node_reads_a_fixed_share_of_the_blocks():
+    shares = []
+    for epoch in range(2):
+        loaders = [loader_of_rank(rank, ranks_per_node=2) for rank in range(4)]
+        orders = [[key for batch in range(25) for key in loader.indices(epoch, batch)] for loader in loaders]
+        assert sorted(itertools.chain.from_iterable(orders)) == [*range(400)]
+        shares.append([{key // 40 for key in order} for order in orders])
+    one, same, other, last = shares[0]
+    assert shares[0] == shares[1]
+    assert (one, other) == (same, last)
+    assert not one & other
+
+
+def test_ranks_for_which_the_blocks_were_not_divided_are_a_warning():
+    with pytest.warns(RuntimeWarning, match="nodes=2 and ranks_per_node=1 are for 2 ranks, but 4 divide the order"):
+        loader_of_rank(0)
+    DataLoader(range(40), 4, sampler=BlockShuffleSampler([4] * 10, seed=1, nodes=2))  # a single process may look at it
 
 
 # -- WeightedSampler --------------------------------------------------------------------------------------------------
