@@ -114,8 +114,14 @@ def check_indexed(name: str, dataset: Any) -> None:
         raise bad_argument(name, dataset, "it cannot be indexed; pass a list, an array or a dataset with __getitem__")
 
 
+def is_positive(value: Any) -> bool:
+    """Whether an argument is a number > 0, of Python or NumPy."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return is_number and bool(value > 0)
+
+
 def check_timeout(timeout: Any) -> None:
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout is not True and timeout > 0):
+    if timeout is not None and not is_positive(timeout):
         raise bad_argument("timeout", timeout, "must be a number of seconds > 0, or None to wait without limit")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_flags, check_int
+from ..checks import check_flags, check_int, is_positive
 from ..describe import arguments, call, short_repr
 from ..errors import bad_argument, bad_state, warn
 from ..lengths import known_lengths
@@ -462,9 +462,9 @@ def _shares(amounts: list[float], weights: Any, temperature: float | None, epoch
         return _checked("weights", weights, len(sizes))
     if epochs is not None:
         return _scaled(_checked("epochs", epochs, len(sizes), scaled=False) * sizes)
-    if temperature is not None and not (isinstance(temperature, (int, float)) and temperature > 0):
+    if temperature is not None and not is_positive(temperature):
         raise bad_argument("temperature", temperature, "must be a number > 0")
-    return _scaled((sizes / sizes.max()) ** (1 / (temperature or 1)))
+    return _scaled((sizes / sizes.max()) ** (1 / float(temperature or 1)))
 
 
 def _checked(name: str, values: Any, count: int, scaled: bool = True) -> NDArray[np.float64]:

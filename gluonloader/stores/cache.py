@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..checks import check_int, parse_size
+from ..checks import check_int, is_positive, parse_size
 from ..describe import call, short_repr
 from ..errors import StoreError, bad_argument
 from ..indices import Indices
@@ -111,7 +111,7 @@ class NodeCache:
         room = f", so that {_FEWEST_BLOCKS} blocks of {size(block_bytes)} fit"
         limit_bytes = parse_size(limit, "limit", _FEWEST_BLOCKS * space_of(block_bytes), room)
         check_int("requests", requests, 1)
-        if not isinstance(timeout, (int, float)) or timeout is True or timeout <= 0:
+        if not is_positive(timeout):
             raise bad_argument("timeout", timeout, "must be a number of seconds > 0")
         _check_folder(path)
         self._start(CacheOptions(path, limit_bytes, block_bytes, int(requests), float(timeout)))

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_flags, check_int
+from ..checks import check_flags, check_int, is_positive
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import batch_seed
@@ -98,14 +98,14 @@ class TokenBatchSampler(WindowedSampler):
         check_flags(padded=padded)
         self.max_tokens, self._multiple = check_int("max_tokens", max_tokens, 1), check_int("multiple", multiple, 1)
         self._max_samples = None if max_samples is None else check_int("max_samples", max_samples, 1)
-        if quadratic is not None and not (isinstance(quadratic, (int, float)) and quadratic > 0):
+        if quadratic is not None and not is_positive(quadratic):
             raise bad_argument("quadratic", quadratic, "must be a number > 0, or None")
         if long not in ("drop", "error"):
             raise bad_argument("long", long, "must be 'drop' or 'error'")
-        self._padded, self._quadratic, self._long = bool(padded), quadratic, long
+        self._padded, self._quadratic, self._long = bool(padded), quadratic and float(quadratic), long
         self._identity = {
             **self._identity, "max_tokens": self.max_tokens, "max_samples": self._max_samples,
-            "padded": self._padded, "quadratic": quadratic, "multiple": self._multiple, "long": long,
+            "padded": self._padded, "quadratic": self._quadratic, "multiple": self._multiple, "long": long,
         }  # fmt: skip
 
     @short_repr

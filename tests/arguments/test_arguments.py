@@ -54,6 +54,8 @@ DATA = [1, 2, 3, 4, 5]
             "pin_memory=True: output='numpy' has no page-locked memory; remove pin_memory",
         ),
         ({"batch_size": 1, "prefetch": -2}, "prefetch=-2: must be an int >= 0"),
+        ({"batch_size": 1, "timeout": True}, "timeout=True: must be a number of seconds > 0, or None"),
+        ({"batch_size": 1, "timeout": float("nan")}, "timeout=nan: must be a number of seconds > 0, or None"),
         ({"batch_size": 1, "timeout": 0}, "timeout=0: must be a number of seconds > 0, or None"),
         ({"batch_size": 1, "timeout": "5"}, "timeout='5': must be a number of seconds > 0, or None"),
         (
@@ -79,6 +81,11 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, s
         gl.DataLoader(DATA, **arguments)
     assert said in str(caught.value)
     assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.parametrize("timeout", [5, 0.5, np.int64(5), np.float32(0.5), None])
+def test_numbers_of_numpy_are_seconds_too(timeout):
+    assert len(list(gl.DataLoader(DATA, 1, timeout=timeout))) == len(DATA)
 
 
 @pytest.mark.parametrize(

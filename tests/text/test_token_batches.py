@@ -112,6 +112,17 @@ def test_a_loader_reads_the_batches_and_resumes():
             len(loader)
 
 
+@pytest.mark.parametrize("quadratic", [32, np.float32(32), np.int64(32)])
+def test_a_position_does_not_depend_on_the_type_of_a_number(quadratic):
+    loaders = [
+        DataLoader(range(100), batch_sampler=TokenBatchSampler([5] * 100, 40, quadratic=number, seed=0))
+        for number in (32.0, quadratic)
+    ]
+    first, second = loaders
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    first.load_state_dict(json.loads(json.dumps(second.state_dict())))
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
