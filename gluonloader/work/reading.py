@@ -130,30 +130,29 @@ class OneByOne:
     def _read(self, task: Task, keys: Keys, on_row: OnRow | None, batch: CurrentBatch) -> list[Any] | Gathered:
         dataset, batching = self._dataset, False
         indices = keys if isinstance(keys, list) else keys.tolist()
-        index = indices[0]
+        batch.row = 0
         try:
-            batch.row = 0
             if on_row is not None:
                 on_row(0)
-            first = dataset[index]
+            first = dataset[indices[0]]
             batching = True  # `Gathered` allocates the batch's arrays
             gathers = self._gathers and len(indices) > 1 and holds_large_array(first)
             samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
             batching = False
             del first  # so that the next sample can use its memory
-            if isinstance(samples, list) and on_row is None and not self._needs_rows:
-                samples += [dataset[index := key] for key in indices[1:]]
-                return samples
-            for row, index in enumerate(indices[1:], 1):
-                batch.row = row
-                if on_row is not None:
-                    on_row(row)
-                samples.append(dataset[index])
+            rest = enumerate(indices[1:], 1)
+            if isinstance(samples, list) and on_row is None:
+                samples += [dataset[index] for batch.row, index in rest]
+            else:
+                for batch.row, index in rest:
+                    if on_row is not None:
+                        on_row(batch.row)
+                    samples.append(dataset[index])
         except BaseException as error:
             if batching:
                 error = located(error, "batchify_fn", f"batchify_fn, {task}")
             else:
-                error = located_sample(error, dataset, index, task)
+                error = located_sample(error, dataset, indices[batch.row], task)
             raise error
         batch.row = None
         return samples
