@@ -7,12 +7,16 @@ made of such datasets.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .declared import defining_namespace
-from .indices import is_int_array
+from .indices import checksum_of_array, is_int_array
+
+_BLOCKS: Final = 64  # of lengths: a state contains a checksum of so many blocks; each may be a disk read
+_BLOCK: Final = 4096  # lengths in a block
 
 
 class computed_lengths:  # noqa: N801, a decorator
@@ -51,3 +55,13 @@ def lengths_if_known(dataset: Any) -> NDArray[Any] | None:
         return known_lengths(dataset)
     except AttributeError:
         return None
+
+
+def checksum_of_lengths(lengths: NDArray[Any]) -> int:
+    """A checksum of blocks of lengths, evenly spread; of all lengths if they are at most `_BLOCKS * _BLOCK`."""
+    count = len(lengths)
+    starts = np.linspace(0, max(count - _BLOCK, 0), min(_BLOCKS, -(-count // _BLOCK))).astype(np.int64)
+    checksum = 0
+    for start in starts.tolist():
+        checksum = checksum_of_array(np.asarray(lengths[start : start + _BLOCK], np.int64), checksum)
+    return checksum

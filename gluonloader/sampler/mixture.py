@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..checks import check_flags, check_int, is_positive
 from ..describe import arguments, call, short_repr
 from ..errors import bad_argument, bad_state, warn
-from ..lengths import known_lengths
+from ..indices import checksum_of_array
+from ..lengths import checksum_of_lengths, known_lengths
 from ..randomness import batch_seed
 from ..state import MOST, field
 from .base import SeededSampler, check_orders_documents, unseeded
@@ -24,6 +25,7 @@ from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, MixtureSource, We
 from .passes import Computed, Integers, Order, change_from, length_of, saved_of
 from .saved import PATH, identity_of
 from .shuffled import RandomSampler
+from .weighted import WeightedSampler
 
 Unit = Literal["samples", "tokens"]
 Stop = Literal["first", "all"]
@@ -132,8 +134,12 @@ class MixtureSampler(SeededSampler):
         self._pending: Weights | None = None  # set, but no index was drawn since then
         count = None if num_samples is None else check_int("num_samples", num_samples, 1)
         self._count = count or self._samples_until(stop, shares, amounts, epochs)
+        if not self._count:
+            raise bad_argument("epochs", epochs, "an epoch of the mixture has no sample; pass larger numbers")
         named = {} if self._names is None else {"names": self._names}
         self._identity = {**named, "sizes": self._sizes, "unit": unit, "length": self._count}
+        if unit == "tokens":
+            self._identity["lengths"] = [checksum_of_lengths(lengths) for lengths in self._lengths]
         zeros = (0,) * len(self._sizes)
         self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
         # By step, in the order in which they were computed. Copies share the dict, so it is replaced, never changed.
@@ -384,8 +390,21 @@ class MixtureSampler(SeededSampler):
         return advanced
 
     def identity(self) -> dict[str, Any]:
-        orders = None if self._given is None else [identity_of(source.sampler) for source in self._sources]
+        orders = None if self._given is None else [_identity_of(source.sampler) for source in self._sources]
         return {**super().identity(), "orders": orders}
+
+    def check_fits(self, dataset: Any, ranks: int) -> None:
+        """See `OrderedSampler`."""
+        documents = getattr(dataset, "documents", dataset)  # those of a PackedDataset
+        if not hasattr(documents, "__len__"):
+            return
+        sizes, starts = _sizes_in(documents), np.cumsum([0, *self._sizes])
+        here, names = f"this MixtureSampler mixes datasets of {self._sizes} samples", getattr(documents, "names", None)
+        if starts[-1] != sum(sizes) or (len(sizes) > 1 and not np.isin(starts, np.cumsum([0, *sizes])).all()):
+            raise ValueError(f"sampler: {here}, but the dataset has {sizes}; pass it as the sources of the sampler")
+        if names != self._names and sorted(names or []) == sorted(self._names or []):
+            right = f"the dataset joins {names}, and this MixtureSampler has {self._names}"
+            raise ValueError(f"sampler: {right}; pass the dataset as the sources of the sampler")
 
     def _changes_as_fields(self) -> dict[str, Any]:
         changes = [[step, list(weights)] for step, weights in self._changes]
@@ -454,6 +473,18 @@ def _lengths_of(name: str, source: Any, unit: Unit) -> Any:
             return None
         right = "unit='tokens' needs the lengths of its samples; pass a TokenDataset, or unit='samples'"
         raise bad_argument(name, type(source).__name__, f"{right} ({error})") from None
+
+
+def _sizes_in(dataset: Any) -> list[int]:
+    """The numbers of samples of the datasets that a dataset joins."""
+    parts = getattr(dataset, "datasets", None)
+    return [len(dataset)] if parts is None else [size for part in parts for size in _sizes_in(part)]
+
+
+def _identity_of(sampler: Any) -> dict[str, Any]:
+    """The identity of the order of a source; its weights are fixed, since the state of a mixture has none of them."""
+    weights = {"weights": checksum_of_array(sampler.weights)} if isinstance(sampler, WeightedSampler) else {}
+    return {**identity_of(sampler), **weights}
 
 
 def _shares(amounts: list[float], weights: Any, temperature: float | None, epochs: Any) -> NDArray[np.float64]:

@@ -73,7 +73,7 @@ def _fields_of(sample: Any, tokens: Any, length: int, number: int) -> Fields:
         if name in _OTHER_MASKS:
             what = f"document {number} has a field {name!r}, which would not change what is trained on"
             raise TokenError(f"{what}; rename it to 'loss_mask' by a transform of the documents, or remove it")
-        values = _as_numbers(value)
+        values = _as_numbers(value, f"document {number}: field {name!r}")
         if name in OF_LOSS and (values is None or values.ndim != 1):
             found = type(value).__name__ if values is None else f"shape {values.shape}"
             what = f"document {number}: field {name!r} ({found}) has not one number for each token"
@@ -94,13 +94,20 @@ def _fields_of(sample: Any, tokens: Any, length: int, number: int) -> Fields:
     return fields
 
 
-def _as_numbers(values: Any) -> NDArray[Any] | None:
-    """The values as an array; None if they are no array or list of numbers."""
+def _as_numbers(values: Any, what: str) -> NDArray[Any] | None:
+    """The values as an array; None if they are no array or list of numbers.
+
+    Raises:
+        TokenError: they are an array that NumPy cannot read; the text starts with `what`.
+    """
     if isinstance(values, (str, bytes, Mapping)):
         return None
     try:
         array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # such as lists of several lengths, or a tensor that needs a gradient
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths, or a tensor
+        if hasattr(values, "dtype"):
+            found = f"{what} is a {type(values).__name__} of {values.dtype} that NumPy cannot read ({error})"
+            raise TokenError(f"{found}; convert it, e.g. by x.detach().float()") from error
         return None
     return array if array.ndim and array.dtype.kind in "biuf" else None
 

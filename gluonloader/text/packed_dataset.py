@@ -79,6 +79,10 @@ class PackedDataset(Dataset):
     def _parts(self) -> tuple[Any, ...]:
         return (self.documents,)
 
+    @property
+    def _identity(self) -> dict[str, Any] | None:
+        return None if self._field is None else {"field": str(self._field)}
+
     @short_repr
     def __repr__(self) -> str:
         return call(self, describe(self.documents))

@@ -81,7 +81,8 @@ class _Packing:
 
     def as_fields(self) -> dict[str, Any]:
         """The arguments that the rows depend on, for a state."""
-        return {name: getattr(self, name) for name in ("size", "method", "window", "long", "align")}
+        fields = {name: getattr(self, name) for name in ("size", "method", "window", "long", "align")}
+        return {**fields, "field": None if self.field is None else str(self.field)}
 
 
 class PackedStream(IterableDataset[Segments]):
@@ -126,7 +127,7 @@ class PackedStream(IterableDataset[Segments]):
         field: Any = None,
     ) -> None:
         PackingSampler(range(0), size, None, method, window, long, align, shuffle=False)  # checks these arguments
-        self._packing = _Packing(size, method, window, long, align, field)
+        self._packing = _Packing(int(size), method, int(window), long, int(align), field)
         self._documents = _as_stream(documents, sampler)
         self._shard = (1, 0)  # number of shards, and which of them this is
         self._epoch: int | None = None

@@ -163,7 +163,7 @@ class PackingSampler(WindowedSampler):
         seed: int | None = None,
     ) -> None:
         super().__init__(lengths, window, sampler, shuffle, seed)
-        self.size, self._align = check_int("size", size, 1), check_int("align", align, 1)
+        self._size, self._align = check_int("size", size, 1), check_int("align", align, 1)
         if method not in _METHODS:
             raise bad_argument("method", method, f"must be one of {', '.join(map(repr, _METHODS))}")
         if long not in _LONG:
@@ -191,6 +191,11 @@ class PackingSampler(WindowedSampler):
             rows = -(-stats.tokens // self.size)
             return replace(stats, rows=rows, capacity=rows * self.size)
         return stats
+
+    @property
+    def size(self) -> int:
+        """The number of tokens in a row."""
+        return self._size
 
     def check_fits(self, dataset: Any, ranks: int) -> None:
         """See `OrderedSampler`."""

@@ -96,7 +96,7 @@ class TokenBatchSampler(WindowedSampler):
     ) -> None:
         super().__init__(lengths, window, sampler, shuffle, seed)
         check_flags(padded=padded)
-        self.max_tokens, self._multiple = check_int("max_tokens", max_tokens, 1), check_int("multiple", multiple, 1)
+        self._max_tokens, self._multiple = check_int("max_tokens", max_tokens, 1), check_int("multiple", multiple, 1)
         self._max_samples = None if max_samples is None else check_int("max_samples", max_samples, 1)
         if quadratic is not None and not is_positive(quadratic):
             raise bad_argument("quadratic", quadratic, "must be a number > 0, or None")
@@ -107,6 +107,11 @@ class TokenBatchSampler(WindowedSampler):
             **self._identity, "max_tokens": self.max_tokens, "max_samples": self._max_samples,
             "padded": self._padded, "quadratic": self._quadratic, "multiple": self._multiple, "long": long,
         }  # fmt: skip
+
+    @property
+    def max_tokens(self) -> int:
+        """The budget of a batch."""
+        return self._max_tokens
 
     @short_repr
     def __repr__(self) -> str:

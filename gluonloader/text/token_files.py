@@ -286,8 +286,9 @@ def warn_of_dtype(path: str, tokens: NDArray[Any]) -> None:
 
 def check_dtype(path: str, dtype: np.dtype[Any]) -> None:
     """Raises a TokenError if an index cannot have this dtype."""
-    if dtype.newbyteorder("<") not in _CODES:
-        what = f"{path} contains {dtype.name}, but an index can be made only for {', '.join(WRITABLE)}"
+    if dtype not in _CODES:
+        name = dtype.name if dtype.isnative else f"big-endian {dtype.name}"
+        what = f"{path} contains {name}, but an index can be made only for {', '.join(WRITABLE)}"
         raise TokenError(f"{what}; convert the file")
 
 

@@ -32,6 +32,7 @@ from ..stores.cache import Needed, NodeCache, check_cache, slow_in_blocks
 from ..stores.objects import full_path
 from .token_files import (
     JUDGED,
+    WRITABLE,
     Index,
     RemoteTokens,
     Spans,
@@ -198,7 +199,13 @@ class TokenDataset(Dataset):
     @property
     def _identity(self) -> dict[str, Any]:
         known = {} if self._vocabulary is None else {"vocabulary": self._vocabulary}
-        return {"documents": len(self), "tokens": self.num_tokens, **known}
+        return {"documents": len(self), "tokens": self.num_tokens, **known, **self._content}
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        """What says which tokens these are, of one file or list in memory."""
+        tokens = self._stored[0].tokens if len(self._stored) == 1 else None
+        return {"content": hash_of(tokens).hex()} if isinstance(tokens, np.ndarray) else {}
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -379,14 +386,17 @@ class TokenWindows(Dataset):
         self._size, self._extra = check_int("size", size, 1), check_int("extra", extra, 0)
         self._stride = self._size if stride is None else check_int("stride", stride, 1)
         self._width = self._size + self._extra
-        about = {"size": self._size, "extra": self._extra, "stride": self._stride}
-        self._identity = {**about, "tokens": tokens.num_tokens}
         self._length = max(0, (tokens.num_tokens - self._width) // self._stride + 1)
         starts = np.arange(self._length) * self._stride if tokens.is_remote else np.empty(0, np.int64)
         self._tokens = tokens.cut(starts, starts + self._width)
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        about = {"size": self._size, "extra": self._extra, "stride": self._stride}
+        return {**about, "tokens": self._tokens.num_tokens, **self._tokens._content}
 
     def __getitem__(self, index: Any) -> Any:
         return self._tokens.read_tokens(np.array([checked_index(index, self._length) * self._stride]), self._width)[0]
@@ -482,6 +492,8 @@ def _checked_dtype(dtype: Any, index_path: str) -> Any:
     if dtype is None:
         right = f"there is no {index_path}, so pass the dtype of the tokens, e.g. dtype='uint16'"
         raise bad_argument("dtype", dtype, right)
+    if np.dtype(dtype).kind not in "iu":
+        raise bad_argument("dtype", dtype, f"tokens are ints; pass one of {', '.join(WRITABLE)}")
     return dtype
 
 
@@ -522,8 +534,13 @@ def _of_list(source: Any) -> _Part:
             what = f"has shape {array.shape} and dtype {array.dtype}; each document must be ints of shape (N,)"
             raise ValueError(f"source[{number}] {what}")
     dtype = np.result_type(*{array.dtype for array in arrays if array.size} or {np.dtype(np.int64)})
-    offsets = np.cumsum([0, *map(len, arrays)])
-    return _Part(np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False), _Offsets(offsets))
+    if dtype.kind not in "iu":
+        names = sorted({array.dtype.name for array in arrays if array.size})
+        right = f"its documents have {' and '.join(names)}, and no dtype of ints has room for all of them; convert them"
+        raise ValueError(f"source: {right}")
+    tokens = np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
+    tokens.flags.writeable = False  # a document is a view, as that of a file
+    return _Part(tokens, _Offsets(np.cumsum([0, *map(len, arrays)])))
 
 
 def _of_table(source: Any, column: str) -> list[_Part]:

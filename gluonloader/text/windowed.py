@@ -21,17 +21,16 @@ from numpy.typing import NDArray
 from ..checks import check_flags, check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
-from ..indices import checksum_of_array, is_int_array
+from ..indices import is_int_array
+from ..lengths import checksum_of_lengths
 from ..sampler.base import SeededSampler, check_ints, check_orders_documents, copy_of, order_of
 from ..sampler.passes import Integers, Order, UnknownLength, as_keys, can_change, change_from, length_of
-from ..sampler.saved import PATH, inner_state, loading_order, saved_order
+from ..sampler.saved import FIXED, PATH, identity_of, inner_state, loading_order, saved_order
 from ..sampler.shuffled import RandomSampler
 from ..state import field, int_field
 
 S = TypeVar("S", bound="Sums")
 
-_BLOCKS: Final = 64  # of lengths: a state contains a checksum of so many blocks; each may be a disk read
-_BLOCK: Final = 4096  # lengths in a block
 _KEPT: Final = 2  # planned windows; batches in flight and saved positions need the last ones
 _MOST_FORGOTTEN: Final = 64  # windows that were planned ahead, and are not counted any more if they are planned again
 
@@ -218,7 +217,8 @@ class WindowedSampler(SeededSampler):
         self.sampler = self._documents() if sampler is None else sampler
         self._identity = {
             "documents": len(self.lengths),
-            "lengths": _checksum_of(self.lengths),
+            "lengths": checksum_of_lengths(self.lengths),
+            **self._keys_of_list(),
             "window": self._window,
             "shuffle": self._shuffle,
         }
@@ -227,6 +227,10 @@ class WindowedSampler(SeededSampler):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_newest": None}  # its windows are planned again
+
+    def _keys_of_list(self) -> dict[str, Any]:
+        """What says which list or array gives the order of the documents; another sampler has its own state."""
+        return {"first_documents": identity_of(self.sampler)["first_keys"]} if isinstance(self.sampler, FIXED) else {}
 
     def _documents(self) -> Any:
         count = len(self.lengths)
@@ -342,16 +346,6 @@ def _loaded(state: Mapping[str, Any]) -> Checkpoint:
         raise bad_state(f"{PATH}checkpoint", value, "must be two ints: a window, and the units before it")
     window, units = (int_field({"checkpoint": number}, "checkpoint", path=PATH) for number in value)
     return Checkpoint(window, units)
-
-
-def _checksum_of(lengths: NDArray[Any]) -> int:
-    """A checksum of blocks of lengths, evenly spread; of all lengths if they are at most `_BLOCKS * _BLOCK`."""
-    count = len(lengths)
-    starts = np.linspace(0, max(count - _BLOCK, 0), min(_BLOCKS, -(-count // _BLOCK))).astype(np.int64)
-    checksum = 0
-    for start in starts.tolist():
-        checksum = checksum_of_array(np.asarray(lengths[start : start + _BLOCK], np.int64), checksum)
-    return checksum
 
 
 def _checked_lengths(lengths: Any) -> NDArray[Any]:
