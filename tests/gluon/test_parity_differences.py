@@ -1,4 +1,4 @@
-"""What differs from Gluon, as a table: a call, and its result with both. `differences.py` has the reasons.
+"""What differs from Gluon, as a table: a call, and its result with both. docs/gluon.md has the reasons.
 
 Differences that need a fixture are in the other files, marked with `differs`.
 """
@@ -21,6 +21,7 @@ from parity import (
     Spoiled,
     Stuck,
     check_case,
+    check_that_each_has_a_test,
     error_names,
     in_a_daemonic_process,
     kill,
@@ -29,7 +30,7 @@ from parity import (
     until_the_end,
 )
 
-from .differences import cases, differs
+from .differences import DIFFERENCES, cases, differs
 from .sides import BFLOAT16, WAYS, batch_of, epoch, in_child, interval_sampler, lists, mx
 
 PROCESSES, THREADS = WAYS["processes"], WAYS["threads"]
@@ -350,3 +351,7 @@ def kept_batches(gdata):
 )  # fmt: skip
 def test_faults(gdata, case, wanted):
     check_case(gdata, case, wanted)
+
+
+def test_each_difference_on_the_page_has_a_test():
+    check_that_each_has_a_test(DIFFERENCES, "gluon")

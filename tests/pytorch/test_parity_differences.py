@@ -1,4 +1,4 @@
-"""What differs from torch, as a table: a call, and its result with both classes. `differences.py` has the reasons.
+"""What differs from torch, as a table: a call, and its result with both classes. docs/torch.md has the reasons.
 
 Differences that need more than one call are in the other files, marked with `differs`.
 """
@@ -20,6 +20,7 @@ from parity import (
     Spoiled,
     Stuck,
     check_case,
+    check_that_each_has_a_test,
     error_names,
     in_a_daemonic_process,
     kill,
@@ -31,7 +32,7 @@ from parity import (
 from gluonloader.errors import TransportError
 from gluonloader.options import Processes
 
-from .differences import cases, differs
+from .differences import DIFFERENCES, cases, differs
 from .sides import Broken, Numbers, lists, raised, samples, torch
 
 data, pipes = torch.utils.data, torch.utils.data.datapipes.iter
@@ -251,3 +252,7 @@ def test_a_wrong_prefetch_factor_leaves_no_second_error(loader_class, monkeypatc
     monkeypatch.setattr("sys.unraisablehook", later.append)
     outcome(lambda: list(loader_class([1, 2], num_workers=1, prefetch_factor=0)))
     assert eventually(lambda: not later, 1)
+
+
+def test_each_difference_on_the_page_has_a_test():
+    check_that_each_has_a_test(DIFFERENCES, "pytorch")
