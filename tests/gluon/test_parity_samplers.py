@@ -43,22 +43,18 @@ def test_the_samplers_of_both_agree(kind):
     assert CALLS[kind](OURS) == CALLS[kind](GLUON)
 
 
-def test_random_gives_each_index_once_in_a_new_order_each_pass(gdata):
-    sampler = gdata.RandomSampler(50)
-    first, second = list(sampler), list(sampler)
-    assert len(sampler) == 50
-    assert sorted(first) == sorted(second) == list(range(50))
-    assert all(isinstance(i, (int, np.integer)) for i in first)
-    assert first != second
-    assert list(gdata.RandomSampler(0)) == []
-
-
-def test_random_follows_numpys_seed(gdata):
+def test_random_gives_each_index_once_in_a_new_order_each_pass_and_follows_numpys_seed(gdata):
     orders = []
     for seed in (3, 3, 4):
         np.random.seed(seed)
-        orders.append(list(gdata.RandomSampler(50)))
+        sampler = gdata.RandomSampler(50)
+        orders.append([list(sampler), list(sampler)])
+        assert len(sampler) == 50
+        assert all(isinstance(i, (int, np.integer)) for i in orders[-1][0])
+        assert [sorted(order) for order in orders[-1]] == [list(range(50))] * 2
     assert orders[0] == orders[1] != orders[2]
+    assert orders[0][0] != orders[0][1]
+    assert list(gdata.RandomSampler(0)) == []
 
 
 def test_a_sampler_of_ones_own(gdata, way):
