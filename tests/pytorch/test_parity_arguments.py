@@ -57,7 +57,6 @@ LOADERS = {
         for size in (1, 3, 11, 12)
         for drop in (False, True)
     },
-    "shuffle": lambda L, n: L(Numbers(), 2, shuffle=True, num_workers=n),
     "sampler and drop_last": lambda L, n: L(Typed(), 3, sampler=Zigzag(8), drop_last=True, num_workers=n),
     "texts as keys": lambda L, n: L({"a": 1, "b": 2, "c": 3}, 2, sampler=["c", "a", "a"], num_workers=n),
     "tuples as keys": lambda L, n: L({(0, 1): 1, (2, 3): 2}, 2, sampler=[(2, 3), (0, 1)], num_workers=n),
@@ -90,13 +89,6 @@ class Length(Numbers):
 @compared
 def test_two_epochs(L, workers, kind):
     return epochs(LOADERS[kind](L, workers))
-
-
-@pytest.mark.parametrize("num_workers", [1, 3])
-@pytest.mark.parametrize("persistent", [False, True])
-@compared
-def test_num_workers_and_persistent_workers(L, num_workers, persistent):
-    return epochs(L(Numbers(), 2, shuffle=True, num_workers=num_workers, persistent_workers=persistent), 3)
 
 
 SAMPLERS = {
@@ -170,16 +162,8 @@ BATCH_SAMPLERS = {
 @pytest.mark.parametrize("kind", BATCH_SAMPLERS)
 @compared
 def test_batch_samplers(L, workers, kind):
-    if kind == "user-generator":
-        workers = 0  # torch cannot pickle a batch
+    workers = 0 if kind == "user-generator" else workers  # torch cannot pickle a batch
     return epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind](), num_workers=workers))
-
-
-@pytest.mark.parametrize("keys", [{1, 2}, (3, 0), range(2), torch.tensor([2, 1])], ids=repr)
-@compared
-def test_batches_of_tensors(L, workers, keys):
-    tensors = data.TensorDataset(torch.arange(4), torch.ones(4))
-    return epoch(L(tensors, batch_sampler=[keys, keys], num_workers=workers))
 
 
 def join(samples):
@@ -226,13 +210,6 @@ def test_multiprocessing_context(L, context, persistent):
     """With one worker, since each worker of torch's imports torch anew."""
     loader = L(Numbers(), 3, True, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
     return epochs(loader, 2 if persistent else 1), loader.multiprocessing_context.get_start_method()
-
-
-@compared
-def test_generator(L, workers):
-    generator = torch.Generator().manual_seed(7)
-    loader = L(Numbers(), 3, shuffle=True, generator=generator, num_workers=workers)
-    return epochs(loader), generator.get_state()
 
 
 @pytest.mark.parametrize(("num_workers", "factor"), [(0, None), *itertools.product([1, 2], [1, 2, 5])])

@@ -72,10 +72,13 @@ def test_datasets_with_workers(L, kind):
     return epochs(L(DATASETS[kind](), 3, shuffle=True, num_workers=2))
 
 
-@pytest.mark.parametrize("key", [0, slice(2, 5), torch.tensor(3), [1, 2], True], ids=str)
+KEYS = [{1, 2}, (3, 0), range(2), torch.tensor([2, 1]), *([key, key] for key in (0, slice(2, 5), [1, 2], True))]
+
+
+@pytest.mark.parametrize("keys", [*KEYS, [torch.tensor(3), 3]], ids=str)
 @compared
-def test_tensors_and_the_keys_of_any_sampler(L, key, workers):
-    return epochs(L(tensors(), batch_sampler=[[key, key], [1, 2]], num_workers=workers))
+def test_tensors_and_the_keys_of_any_batch_sampler(L, keys, workers):
+    return epochs(L(tensors(), batch_sampler=[keys, keys, [1, 2]], num_workers=workers))
 
 
 class Slices(data.Dataset):

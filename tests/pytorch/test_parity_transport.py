@@ -3,12 +3,11 @@
 import collections
 import dataclasses
 import enum
-import threading
 
 import numpy as np
 import pytest
 
-from .sides import OURS, Numbers, compared, epoch, epochs, lists, same, tensor_facts, torch
+from .sides import OURS, Numbers, compared, epoch, epochs, same, tensor_facts, torch
 
 data = torch.utils.data
 
@@ -172,20 +171,6 @@ def test_models_train_on_the_batches(L, workers):
         x.div_(10).clamp_(max=3)
         ((x * weight).sum(1) - y).pow(2).mean().backward()
     return weight.grad, x.view(-1), x.numpy(), torch.from_numpy(x.numpy()), x.clone().share_memory_()
-
-
-@compared(state=False)
-def test_several_threads_with_a_loader_each(L, workers):
-    results = {}
-    threads = [
-        threading.Thread(target=lambda i=i: results.update({i: lists(L(range(i, 10), 2, num_workers=workers))}))
-        for i in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sorted(results.items())
 
 
 @compared

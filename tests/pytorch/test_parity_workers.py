@@ -90,7 +90,7 @@ def test_get_worker_info_seeds_and_threads_in_worker_init_fn(L, num_workers, own
     return epochs(L(Stamped(), None, collate_fn=list, worker_init_fn=keep_information, **arguments))
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("own", [False, True], ids=["global", "generator"])
 @compared
