@@ -266,13 +266,12 @@ def test_a_state_of_a_pass_that_another_library_has_shortened_is_refused(saveabl
 class Names:
     """Names that our loader might use for itself."""
 
-    _passes = "mine"
+    _passes = replay = "mine"
 
     def executor(self):
         return "mine"
 
-    def stats(self):
-        return "mine"
+    stats = indices = trace = executor
 
     @property
     def memory_limit(self):
@@ -288,7 +287,8 @@ def test_a_subclass_uses_any_names(workers):
     options = {"executor": "auto", "memory_limit": "64MB", "on_error": OnError("skip", 1)}
     loader = Loader(range(4), 2, num_workers=workers, snapshot_every_n_steps=5, **options)
     assert lists(loader) == [[0, 1], [2, 3]]
-    assert {loader.executor(), loader.stats(), loader._passes, loader.memory_limit} == {"mine"}
+    assert {loader.executor(), loader.stats(), loader.indices(), loader.trace()} == {"mine"}
+    assert {loader._passes, loader.replay, loader.memory_limit} == {"mine"}
     assert loader.snapshot_every_n_steps == "mine"
     assert len(epoch(pickle.loads(pickle.dumps(OURS(range(4), 2, executor="auto"))))) == 2
 

@@ -181,18 +181,3 @@ def test_a_trace_records_the_next_iterator_or_the_open_one(tmp_path, workers, pe
     assert json.loads((tmp_path / "rest.json").read_text())["traceEvents"]
     with pytest.raises(OSError, match="nowhere"):
         loader.trace(tmp_path / "nowhere" / "t.json")
-
-
-def test_names_of_a_subclass_win():
-    class Loader(OURS):
-        replay = "mine"
-
-        def indices(self):
-            return "mine"
-
-        def trace(self):
-            return "mine"
-
-    loader = Loader([1, 2])
-    assert [batch.item() for batch in loader] == [1, 2]
-    assert (loader.replay, loader.indices(), loader.trace()) == ("mine", "mine", "mine")
