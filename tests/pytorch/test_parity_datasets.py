@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .sides import Numbers, compared, epoch, epochs, same, samples, torch
+from .sides import Numbers, compared, epochs, same, samples, torch
 
 data = torch.utils.data
 
@@ -168,10 +168,3 @@ def test_without_workers_the_dataset_itself_is_read(L):
     dataset = Counting()
     epochs(L(dataset, 4))
     assert dataset.reads == 22
-
-
-@compared
-def test_several_loaders_of_one_dataset(L, workers):
-    train, test = data.random_split(Numbers(20), [15, 5], torch.Generator().manual_seed(4))
-    loaders = L(train, 4, shuffle=True, num_workers=workers), L(test, 2, num_workers=workers)
-    return [[epoch(loader) for loader in loaders] for _ in range(2)]

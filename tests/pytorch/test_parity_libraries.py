@@ -99,9 +99,7 @@ class Doubling:
         self.inner._reset(loader, first_iter)
 
 
-@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
-@compared
-def test_get_iterator_is_overridden(L, num_workers, persistent):
+def doubled(L):
     class Doubled(L):
         calls = 0
 
@@ -109,8 +107,7 @@ def test_get_iterator_is_overridden(L, num_workers, persistent):
             self.calls += 1
             return Doubling(super()._get_iterator())
 
-    loader = Doubled(Numbers(), 4, shuffle=True, num_workers=num_workers, persistent_workers=persistent)
-    return epochs(loader, 3), loader.calls, loader._iterator.resets if persistent else None
+    return Doubled
 
 
 def of_torch(L):
@@ -124,10 +121,12 @@ def of_torch(L):
     return OfTorch
 
 
+@pytest.mark.parametrize("derive", [doubled, of_torch])
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
 @compared
-def test_get_iterator_returns_torchs_iterators(L, num_workers, persistent):
-    return epochs(of_torch(L)(Numbers(), 4, True, num_workers=num_workers, persistent_workers=persistent))
+def test_get_iterator_is_overridden(L, derive, num_workers, persistent):
+    loader = derive(L)(Numbers(), 4, shuffle=True, num_workers=num_workers, persistent_workers=persistent)
+    return epochs(loader, 3), getattr(loader, "calls", None), getattr(loader._iterator, "resets", None)
 
 
 def test_the_position_of_an_iterator_of_another_library_is_unknown():
