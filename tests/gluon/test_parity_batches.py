@@ -197,13 +197,6 @@ def test_batches_are_writable_and_apart_from_each_other_and_the_samples(gdata, w
     assert (lists(first), lists(second), lists(list(data))) == ([[8] * 3] * 2, [[0] * 3] * 2, [[0] * 3] * 4)
 
 
-def test_batches_stay_valid_without_their_loader(gdata, way):
-    loader = gdata.DataLoader(np.arange(6, dtype=FLOAT), 2, **WAYS[way])
-    batches = list(loader)
-    del loader
-    assert [facts(batch)[3] for batch in batches] == [[0, 1], [2, 3], [4, 5]]
-
-
 def test_batches_compute_and_move(gdata, way):
     (batch,) = gdata.DataLoader(np.arange(6, dtype=FLOAT).reshape(2, 3), 2, **WAYS[way])
     assert (batch * 2).sum(axis=1).asnumpy().tolist() == [6, 24]

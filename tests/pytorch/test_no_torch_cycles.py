@@ -16,13 +16,9 @@ class BadSample(ValueError):
     pass
 
 
-def sample(index, fails):
-    if fails and index == BAD:
-        raise BadSample(index)
-    return torch.full((30_000,), float(index)), index
-
-
 class Images(samplers.Dataset):
+    """Pairs of a large tensor and a number; one sample raises an error if `fails`."""
+
     def __init__(self, fails):
         self.fails = fails
 
@@ -30,15 +26,17 @@ class Images(samplers.Dataset):
         return LENGTH
 
     def __getitem__(self, index):
-        return sample(index, self.fails)
+        if self.fails and index == BAD:
+            raise BadSample(index)
+        return torch.full((30_000,), float(index)), index
 
 
 class Stream(samplers.IterableDataset):
     def __init__(self, fails):
-        self.fails = fails
+        self.images = Images(fails)
 
     def __iter__(self):
-        return (sample(index, self.fails) for index in range(LENGTH))
+        return map(self.images.__getitem__, range(LENGTH))
 
 
 KINDS = {
@@ -76,12 +74,10 @@ def test_everything_is_gone_with_the_loader(way, kind, leave):
     try:
         dataset = (Stream if kind == "stream" else Images)(leave == "error")
         loader = OURS(dataset, **KINDS[kind](dataset), **WAYS[way])
-        met = [
-            weakref.ref(part) for part in (dataset, loader, loader.sampler, loader.batch_sampler) if part is not None
-        ]
-        met += read(loader, leave)
-        del dataset, loader
-        assert eventually(lambda: not [left for reference in met if (left := reference()) is not None])
+        parts = dataset, loader, loader.sampler, loader.batch_sampler
+        met = [weakref.ref(part) for part in parts if part is not None] + read(loader, leave)
+        del dataset, loader, parts
+        assert eventually(lambda: all(reference() is None for reference in met))
         assert mapped_slabs() == 0
     finally:
         gc.enable()

@@ -4,7 +4,7 @@ import pytest
 from parity import Custom, Deadly, Spoiled, Stuck, kill, leave, outcome, until_the_end
 
 from .differences import differs
-from .sides import OURS, Broken, compared, epoch, raised, same, samples, torch
+from .sides import OURS, Broken, compared, raised, same, samples, torch
 
 data = torch.utils.data
 
@@ -39,16 +39,6 @@ def fail_to_start(worker):
 ERRORS = [OSError("no file"), KeyError("k"), ValueError(), Custom("mine"), IndexError(7), RuntimeError("r")]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=repr)
-@pytest.mark.parametrize("kind", [Spoiled, SpoiledStream])
-def test_an_error_in_a_dataset_keeps_its_type(workers, kind, error):
-    same(lambda L: epoch(L(kind(4, 1, error), 2, num_workers=workers)), raises=type(error))
-
-
-def test_index_error_of_a_dataset_that_is_too_short(workers):
-    same(lambda L: epoch(L([1, 2], 2, sampler=[0, 1, 2], num_workers=workers)), raises=IndexError)
-
-
 def test_a_batch_that_always_kills_its_worker_and_a_late_batch_are_runtime_errors():
     """A late batch is a TimeoutError of ours, too. What torch raises for a death depends on what it does just then."""
     assert isinstance(raised(OURS(Deadly(kill), 1, num_workers=1)), RuntimeError)
@@ -56,6 +46,12 @@ def test_a_batch_that_always_kills_its_worker_and_a_late_batch_are_runtime_error
 
 
 LOADERS = {
+    **{
+        f"{kind.__name__} {error!r}": lambda L, n, kind=kind, error=error: L(kind(4, 1, error), 2, num_workers=n)
+        for kind in (Spoiled, SpoiledStream)
+        for error in ERRORS
+    },
+    "too short": lambda L, n: L([1, 2], 2, sampler=[0, 1, 2], num_workers=n),
     "dataset": lambda L, n: L(Spoiled(9, 3, OSError()), 2, num_workers=n),
     "generator": lambda L, n: L(Failing(), 2, num_workers=n),
     "generator without batches of two": lambda L, n: L(Failing(), 1, num_workers=n),

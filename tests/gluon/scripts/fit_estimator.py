@@ -1,6 +1,5 @@
 """Form 7: `fit` and `evaluate` of an Estimator, with loaders for training and validation, and with event handlers."""
 
-import argparse
 import logging
 
 import mxnet as mx
@@ -11,10 +10,7 @@ from mxnet.gluon import nn
 from mxnet.gluon.contrib.estimator import estimator
 from mxnet.gluon.contrib.estimator.event_handler import BatchBegin, EarlyStoppingHandler, EpochEnd, TrainBegin
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--num-workers", type=int, default=0)
-parser.add_argument("--epochs", type=int, default=3)
-args = parser.parse_args()
+workers = record.num_workers()
 
 
 class RecordHandler(TrainBegin, BatchBegin, EpochEnd):
@@ -40,8 +36,8 @@ def get_data(count, seed):
 
 def main():
     mx.random.seed(7)
-    train_data = gluon.data.DataLoader(get_data(90, 0), batch_size=16, num_workers=args.num_workers)
-    val_data = gluon.data.DataLoader(get_data(40, 1), batch_size=16, num_workers=args.num_workers)
+    train_data = gluon.data.DataLoader(get_data(90, 0), batch_size=16, num_workers=workers)
+    val_data = gluon.data.DataLoader(get_data(40, 1), batch_size=16, num_workers=workers)
     record.loader("train", train_data)
     record.loader("validation", val_data)
 
@@ -57,12 +53,8 @@ def main():
     )
     est.logger.setLevel(logging.WARNING)
     early_stopping = EarlyStoppingHandler(monitor=est.val_metrics[0], mode="max", patience=10)
-    est.fit(
-        train_data=train_data,
-        val_data=val_data,
-        epochs=args.epochs,
-        event_handlers=[RecordHandler("epochs"), early_stopping],
-    )
+    handlers = [RecordHandler("epochs"), early_stopping]
+    est.fit(train_data=train_data, val_data=val_data, epochs=3, event_handlers=handlers)
     est.fit(train_data=train_data, batches=8, event_handlers=[RecordHandler("batches")])
     evaluation = RecordHandler("evaluate")
     evaluation.train_begin(est)

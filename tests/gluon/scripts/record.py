@@ -5,6 +5,7 @@ This module imports MXNet and NumPy, but not gluonloader.
 Each record is one pickle of plain values, so two records are equal only if the values are equal bit for bit.
 """
 
+import argparse
 import os
 import pickle
 from pathlib import Path
@@ -13,6 +14,13 @@ import mxnet as mx
 import numpy as np
 
 _file = open(os.environ.get("RECORD", os.devnull), "wb", buffering=0)  # noqa: SIM115 - open until the program ends
+
+
+def num_workers():
+    """The argument `--num-workers` of the script."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--num-workers", type=int, default=0)
+    return parser.parse_args().num_workers
 
 
 def loader(name, loader):

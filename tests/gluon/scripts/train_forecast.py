@@ -1,13 +1,12 @@
 """Form 2: classes imported by name, `from mxnet.gluon.data import DataLoader`, and batchify functions of the script."""
 
-import argparse
 from collections import namedtuple
 from functools import partial
 
 import mxnet as mx
 import numpy as np
 import record
-from mxnet import autograd, gluon, nd
+from mxnet import nd
 from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, SequentialSampler, SimpleDataset
 from mxnet.gluon.data.dataloader import default_batchify_fn, default_mp_batchify_fn
 
@@ -32,26 +31,18 @@ def named(batchify, samples):
     return Series(*batchify(samples))
 
 
-def parse_args():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--num-workers", type=int, default=0)
-    parser.add_argument("--context", type=int, default=12)
-    return parser.parse_args()
-
-
 def main():
-    args = parse_args()
     rng = np.random.RandomState(0)
-    windows = rng.standard_normal((50, args.context)).astype(np.float32)
+    windows = rng.standard_normal((50, 12)).astype(np.float32)
     targets = windows[:, -3:].mean(axis=1)
     full = ArrayDataset(nd.array(windows), nd.array(targets))
     assert isinstance(full, Dataset)
     assert len(full) == 50
     train, test = full.take(40), full.filter(lambda sample: sample[1] > 0)
     record.value("filtered", len(test))
-    ragged = SimpleDataset([(windows[i, : 1 + i % args.context], targets[i]) for i in range(50)])
+    ragged = SimpleDataset([(windows[i, : 1 + i % 12], targets[i]) for i in range(50)])
 
-    workers = args.num_workers
+    workers = record.num_workers()
     loaders = {
         "train": DataLoader(train, batch_size=8, num_workers=workers, last_batch="rollover"),
         "test": DataLoader(test, 8, num_workers=workers, batchify_fn=partial(named, default_batchify_fn)),
@@ -69,20 +60,9 @@ def main():
         ),  # fmt: skip
         "pinned": DataLoader(full, 25, pin_memory=True, num_workers=workers),
     }
-    net = gluon.nn.Dense(1)
-    net.initialize(mx.init.Constant(0.1))
-    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.02})
-    l2loss = gluon.loss.L2Loss()
     for epoch in range(3):
-        total = 0.0
         for X, y in loaders["train"]:
             record.batch(f"train {epoch}", [X, y])
-            with autograd.record():
-                loss = l2loss(net(X), y)
-            loss.backward()
-            trainer.step(X.shape[0])
-            total += loss.sum().asscalar()
-        print(f"epoch {epoch}: loss {total / len(train):.3f}")
     for name, loader in loaders.items():
         record.loader(name, loader)
         for batch in loader:

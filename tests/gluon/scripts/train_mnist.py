@@ -1,7 +1,5 @@
 """Form 1: the attribute `gluon.data.DataLoader`, over a dataset of `vision`, as in MXNet's MNIST example."""
 
-import argparse
-
 import mxnet as mx
 import numpy as np
 import record
@@ -9,12 +7,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 from mxnet.gluon.data.vision import transforms
 
-parser = argparse.ArgumentParser(description="MXNet Gluon MNIST example")
-parser.add_argument("--batch-size", type=int, default=16)
-parser.add_argument("--epochs", type=int, default=2)
-parser.add_argument("--lr", type=float, default=0.1)
-parser.add_argument("-j", "--num-workers", type=int, default=0)
-opt = parser.parse_args()
+batch_size, workers = 16, record.num_workers()
 
 
 class Digits(gluon.data.dataset._DownloadedDataset):
@@ -39,22 +32,22 @@ transformer = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.
 
 train_data = gluon.data.DataLoader(
     Digits("digits", train=True).transform_first(transformer),
-    batch_size=opt.batch_size,
+    batch_size=batch_size,
     shuffle=False,
     last_batch="discard",
-    num_workers=opt.num_workers,
+    num_workers=workers,
 )
 val_data = gluon.data.DataLoader(
     Digits("digits", train=False, transform=lambda data, label: (data.astype(np.float32) / 255, label)),
-    opt.batch_size,
+    batch_size,
     False,
-    num_workers=opt.num_workers,
+    num_workers=workers,
 )
 shuffled_data = gluon.data.DataLoader(
     Digits("digits", train=True).transform_first(transformer, lazy=False),
-    batch_size=opt.batch_size,
+    batch_size=batch_size,
     shuffle=True,
-    num_workers=opt.num_workers,
+    num_workers=workers,
 )
 record.loader("train", train_data)
 record.loader("validation", val_data)
@@ -73,7 +66,7 @@ def test(net, ctx):
 
 def train(net, epochs, ctx):
     net.initialize(mx.init.Xavier(magnitude=2.24), ctx=ctx)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": opt.lr})
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     metric = mx.metric.Accuracy()
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     for epoch in range(epochs):
@@ -99,5 +92,5 @@ if __name__ == "__main__":
     net = nn.HybridSequential()
     net.add(nn.Dense(32, activation="relu"), nn.Dense(10))
     net.hybridize()
-    train(net, opt.epochs, mx.cpu())
+    train(net, 2, mx.cpu())
     record.samples("shuffled", shuffled_data)

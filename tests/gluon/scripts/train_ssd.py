@@ -1,7 +1,5 @@
 """Form 3: the script derives from `DataLoader`, `Dataset` and `Sampler`, like GluonCV's `DetectionDataLoader`."""
 
-import argparse
-
 import mxnet as mx
 import numpy as np
 import record
@@ -98,20 +96,17 @@ def flip(image, label):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Train SSD networks.")
-    parser.add_argument("--num-workers", "-j", dest="num_workers", type=int, default=0)
-    parser.add_argument("--batch-size", type=int, default=5)
-    args = parser.parse_args()
+    workers = record.num_workers()
     dataset = Shapes(33, 16)
     store_rank, store_size = 1, 2
     train = DetectionLoader(
         dataset.transform(flip),
-        args.batch_size,
+        5,
         sampler=SplitSampler(len(dataset), store_size, store_rank),
         last_batch="rollover",
-        num_workers=args.num_workers,
+        num_workers=workers,
     )
-    plain = DetectionLoader(dataset, args.batch_size, num_workers=args.num_workers)
+    plain = DetectionLoader(dataset, 5, num_workers=workers)
     assert isinstance(train, DataLoader)
     assert isinstance(train, gluon.data.DataLoader)
     assert isinstance(dataset, gluon.data.Dataset)

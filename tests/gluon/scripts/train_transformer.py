@@ -1,6 +1,5 @@
 """Form 5: GluonNLP's `ShardedDataLoader` and buckets of sentences for several devices, as in its scripts."""
 
-import argparse
 import logging
 import sys
 
@@ -11,11 +10,7 @@ import record
 from gluonnlp.data.batchify import Pad, Stack, Tuple
 from mxnet import gluon
 
-parser = argparse.ArgumentParser(description="Neural Machine Translation Example.")
-parser.add_argument("--num-workers", type=int, default=0)
-parser.add_argument("--batch-size", type=int, default=4)
-parser.add_argument("--num-buckets", type=int, default=4)
-args = parser.parse_args()
+workers = record.num_workers()
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
 
 
@@ -45,8 +40,8 @@ def main():
     bucket_scheme = nlp.data.ExpWidthBucket(bucket_len_step=1.2)
     train_batch_sampler = nlp.data.FixedBucketSampler(
         lengths=get_data_lengths(data_train),
-        batch_size=args.batch_size,
-        num_buckets=args.num_buckets,
+        batch_size=4,
+        num_buckets=4,
         ratio=0.5,
         shuffle=False,
         num_shards=2,
@@ -57,43 +52,43 @@ def main():
         data_train,
         batch_sampler=train_batch_sampler,
         batchify_fn=train_batchify_fn,
-        num_workers=args.num_workers,
+        num_workers=workers,
     )
     tokens_batch_sampler = nlp.data.FixedBucketSampler(
         lengths=[max(pair) for pair in get_data_lengths(data_train)],
         batch_size=64,
-        num_buckets=args.num_buckets,
+        num_buckets=4,
         shuffle=True,
         use_average_length=True,
         num_shards=2,
     )
     val_batch_sampler = nlp.data.FixedBucketSampler(
-        lengths=get_data_lengths(data_val), batch_size=5, num_buckets=args.num_buckets, shuffle=False
+        lengths=get_data_lengths(data_val), batch_size=5, num_buckets=4, shuffle=False
     )
     loaders = {
         "train": train_data_loader,
         "plain samples": nlp.data.ShardedDataLoader(
             dataset=data_train, batch_size=7, last_batch="rollover",
-            batchify_fn=train_batchify_fn, num_workers=args.num_workers,
+            batchify_fn=train_batchify_fn, num_workers=workers,
         ),
         "threads": nlp.data.ShardedDataLoader(
             data_train, batch_sampler=train_batch_sampler, batchify_fn=train_batchify_fn,
-            num_workers=args.num_workers, thread_pool=True, prefetch=3,
+            num_workers=workers, thread_pool=True, prefetch=3,
         ),
         "numbers": nlp.data.ShardedDataLoader(
             gluon.data.ArrayDataset(np.arange(12.0), np.arange(12)),
             batch_sampler=[[[0, 1], [2, 3]], [[4], [5, 6, 7]], [[11, 8], (9, 10)]],
-            num_workers=args.num_workers, pin_memory=True,
+            num_workers=workers, pin_memory=True,
         ),
         "validation": gluon.data.DataLoader(
-            data_val, batch_sampler=val_batch_sampler, batchify_fn=train_batchify_fn, num_workers=args.num_workers
+            data_val, batch_sampler=val_batch_sampler, batchify_fn=train_batchify_fn, num_workers=workers
         ),
     }  # fmt: skip
     for name, loader in loaders.items():
         record.loader(name, loader)
     np.random.seed(100)
     by_tokens = nlp.data.ShardedDataLoader(
-        data_train, batch_sampler=tokens_batch_sampler, batchify_fn=train_batchify_fn, num_workers=args.num_workers
+        data_train, batch_sampler=tokens_batch_sampler, batchify_fn=train_batchify_fn, num_workers=workers
     )
     for epoch in range(2):
         np.random.seed(100 + epoch)  # the sampler shuffles with NumPy's global generator

@@ -1,7 +1,5 @@
 """Form 4: `loader._dataset` sets mixup between the epochs, as in GluonCV's YOLO and Faster R-CNN scripts."""
 
-import argparse
-
 import mxnet as mx
 import numpy as np
 import record
@@ -43,45 +41,35 @@ class TrainTransform:
         return mx.nd.transpose(image, (2, 0, 1)), label[:, :5].astype(np.float32), label[:, 5].astype(np.float64)
 
 
-def parse_args():
-    parser = argparse.ArgumentParser(description="Train YOLO networks with random input shape.")
-    parser.add_argument("--data-shape", type=int, default=32)
-    parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--num-workers", "-j", dest="num_workers", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--no-mixup-epochs", type=int, default=2)
-    return parser.parse_args()
-
-
-def get_dataloader(train_dataset, val_dataset, args):
-    size = args.data_shape
+def get_dataloader(train_dataset, val_dataset, workers):
+    size, batch_size = 32, 4
     batchify_fn = Tuple(Stack(), Pad(axis=0, pad_val=-1), Pad(axis=0, pad_val=1))
     train_loader = gluon.data.DataLoader(
         train_dataset.transform(TrainTransform(size, size)),
-        args.batch_size,
+        batch_size,
         False,
         batchify_fn=batchify_fn,
         last_batch="rollover",
-        num_workers=args.num_workers,
+        num_workers=workers,
     )
     val_loader = gluon.data.DataLoader(
         val_dataset.transform(YOLO3DefaultValTransform(size, size)),
-        args.batch_size,
+        batch_size,
         False,
         batchify_fn=Tuple(Stack(), Pad(pad_val=-1)),
         last_batch="keep",
-        num_workers=args.num_workers,
+        num_workers=workers,
     )
     return train_loader, val_loader
 
 
-def train(train_data, val_data, args):
-    for epoch in range(args.epochs):
+def train(train_data, val_data):
+    for epoch in range(4):
         try:
             train_data._dataset.set_mixup(np.random.beta, 1.5, 1.5)
         except AttributeError:
             train_data._dataset._data.set_mixup(np.random.beta, 1.5, 1.5)
-        if epoch >= args.epochs - args.no_mixup_epochs:
+        if epoch >= 2:
             try:
                 train_data._dataset.set_mixup(None)
             except AttributeError:
@@ -96,17 +84,17 @@ def train(train_data, val_data, args):
 
 
 if __name__ == "__main__":
-    args = parse_args()
-    loaders = get_dataloader(RepeatableMixup(Boxes()), Boxes(), args)
+    workers = record.num_workers()
+    loaders = get_dataloader(RepeatableMixup(Boxes()), Boxes(), workers)
     for name, loader in zip(("train", "validation"), loaders):
         record.loader(name, loader)
         record.value(name, [loader._num_workers, loader._prefetch, len(loader._dataset)])
-    train(*loaders, args)
+    train(*loaders)
 
     # The script for Faster R-CNN mixes images evenly, and passes the mixup dataset to the loader without a transform.
     even = gluon.data.DataLoader(
         RepeatableMixup(Boxes().take(6)), 1, last_batch="keep", batchify_fn=Tuple(Stack(), Stack()),
-        num_workers=args.num_workers,
+        num_workers=workers,
     )  # fmt: skip
     even._dataset.set_mixup(np.random.uniform, 0.5, 0.5)
     for batch in even:
