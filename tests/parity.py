@@ -1,6 +1,5 @@
 """What the parity suites in `gluon/` and `pytorch/` share: the table of differences, a time limit, and some samples."""
 
-import contextlib
 import multiprocessing
 import os
 import re
@@ -82,11 +81,19 @@ def check_case(side, case, wanted):
     assert found != case.ours if wanted is OTHER else found == wanted
 
 
-def allow_reruns(items, fixture, peer):
-    """A test of the peer alone is tried up to three times: its workers sometimes hang or crash. Ours never may."""
+def mark(items, folder, fixture, peer, warnings, warnings_of_peer=()):
+    """Ignores warnings in the tests of a folder, and tries a test of the peer alone up to three times.
+
+    The workers of the peers sometimes hang or crash. Ours never may.
+    """
     for item in items:
-        if getattr(item, "callspec", None) and item.callspec.params.get(fixture) == peer:
+        if not str(item.path).startswith(folder):
+            continue
+        of_peer = getattr(item, "callspec", None) and item.callspec.params.get(fixture) == peer
+        if of_peer:
             item.add_marker(pytest.mark.flaky(reruns=2))
+        for warning in [*warnings, *(warnings_of_peer if of_peer else ())]:
+            item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 def differences_on(page, section=""):
@@ -108,9 +115,9 @@ class TooLong(BaseException):
     """A test hangs. It is no Exception, so it is never the result of a case."""
 
 
-@contextlib.contextmanager
-def no_hang():
-    """No test takes longer: the peers hang on some errors."""
+@pytest.fixture(autouse=True)
+def bounded():
+    """No test takes longer: the peers hang on some errors, and if a loader with work in flight is deleted."""
 
     def late(signum, frame):
         raise TooLong("the test took more than 150 seconds")

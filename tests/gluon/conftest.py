@@ -6,7 +6,7 @@ MXNet is imported in `sides`, by each test file: a skip raised in a conftest wou
 import os
 
 import pytest
-from parity import allow_reruns, no_hang
+from parity import bounded, mark  # noqa: F401 - a fixture for all tests of this folder
 
 pytest.register_assert_rewrite("installs")
 
@@ -18,13 +18,7 @@ WARNINGS_OF_GLUON = ["ignore:ndarray.* has been renamed:DeprecationWarning"]
 
 
 def pytest_collection_modifyitems(items):
-    allow_reruns(items, "gdata", "gluon")
-    for item in items:
-        if not str(item.path).startswith(FOLDER):
-            continue
-        side = getattr(item, "callspec", None) and item.callspec.params.get("gdata")
-        for warning in WARNINGS + (WARNINGS_OF_GLUON if side == "gluon" else []):
-            item.add_marker(pytest.mark.filterwarnings(warning))
+    mark(items, FOLDER, "gdata", "gluon", WARNINGS, WARNINGS_OF_GLUON)
 
 
 @pytest.fixture(params=["gluon", "gluonloader"])
@@ -39,13 +33,6 @@ def gdata(request):
 def way(request):
     """Where batches are made; the loader's arguments for it are `WAYS[way]`."""
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def bounded():
-    """No test takes longer than a minute: Gluon may hang when a loader with work in flight is deleted."""
-    with no_hang():
-        yield
 
 
 @pytest.fixture

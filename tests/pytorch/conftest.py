@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from parity import allow_reruns, no_hang
+from parity import bounded, mark  # noqa: F401 - a fixture for all tests of this folder
 
 pytest.register_assert_rewrite("pytorch.sides", "installs")
 
@@ -21,11 +21,7 @@ WARNINGS = [
 
 
 def pytest_collection_modifyitems(items):
-    allow_reruns(items, "loader_class", "torch")
-    for item in items:
-        if str(item.path).startswith(FOLDER):
-            for warning in WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+    mark(items, FOLDER, "loader_class", "torch", WARNINGS)
 
 
 @pytest.fixture(params=["torch", "gluonloader"])
@@ -57,10 +53,3 @@ def pytest_pyfunc_call(pyfuncitem):
         return (yield)
     finally:
         _handler = signal.signal(signal.SIGCHLD, before)
-
-
-@pytest.fixture(autouse=True)
-def bounded():
-    """No test takes longer than a minute: torch hangs on some errors."""
-    with no_hang():
-        yield
