@@ -31,18 +31,6 @@ def nlp():
 SENTENCES = [([5, 1, 4], 0), ([2], 1), ([7, 7], 0), ([1, 2, 3, 4], 1)]
 
 
-def test_gluonnlps_batchify_functions_in_the_loader(gdata, way, nlp):
-    functions = nlp.data.batchify
-    function = functions.Tuple(functions.Pad(axis=0, pad_val=0, ret_length=True), functions.Stack("float32"))
-    samples = [(np.array(words, np.int32), label) for words, label in SENTENCES]
-    batches = list(gdata.DataLoader(samples, 2, batchify_fn=function, **WAYS[way]))
-    assert [type(batch) for batch in batches] == [tuple, tuple]
-    assert lists(batches) == [
-        [[[[5, 1, 4], [2, 0, 0]], [3, 1]], [0, 1]],
-        [[[[7, 7, 0, 0], [1, 2, 3, 4]], [2, 4]], [0, 1]],
-    ]
-
-
 def test_gluonnlps_samplers_in_the_loader(gdata, nlp):
     lengths = [len(words) for words, _ in SENTENCES]
     buckets = nlp.data.FixedBucketSampler(lengths, batch_size=2, num_buckets=2)

@@ -170,6 +170,33 @@ class Numbers(torch.utils.data.Dataset):
         return torch.tensor([float(index), float(index) ** 2]), int(index)
 
 
+class Keys(torch.utils.data.Dataset):
+    """Each sample is its key."""
+
+    def __getitem__(self, key):
+        return key
+
+
+class Noise(torch.utils.data.Dataset):
+    """Random numbers of each generator."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.rand(()).item(), np.random.rand(), random.random()
+
+
+class Range(torch.utils.data.IterableDataset):
+    """The first numbers as a stream."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __iter__(self):
+        return iter(range(self.length))
+
+
 class Broken(torch.utils.data.Sampler):
     """A sampler that fails after some indices."""
 

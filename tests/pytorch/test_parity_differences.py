@@ -33,7 +33,7 @@ from gluonloader.errors import TransportError
 from gluonloader.options import Processes
 
 from .differences import DIFFERENCES, cases, differs
-from .sides import Broken, Numbers, lists, raised, samples, torch
+from .sides import Broken, Noise, Numbers, lists, raised, samples, torch
 
 data, pipes = torch.utils.data, torch.utils.data.datapipes.iter
 
@@ -69,14 +69,6 @@ class Meeting(data.Dataset):
             self.third.set()
         assert index != 0 or self.third.wait(2)
         return index
-
-
-class Noise(data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return torch.rand(()).item(), np.random.rand()
 
 
 class Opened(data.IterableDataset):

@@ -16,6 +16,7 @@ from gluonloader.options import OnError
 from .sides import (
     OURS,
     THEIRS,
+    Keys,
     Numbers,
     compared,
     continued,
@@ -323,11 +324,6 @@ class Drawing(data.Sampler):
 
     def load_state_dict(self, state):
         self.position, self.epoch, self.loaded = state["position"], state["epoch"], True
-
-
-class Keys(data.Dataset):
-    def __getitem__(self, key):
-        return key
 
 
 def drawing(L, sampler, num_workers=0):

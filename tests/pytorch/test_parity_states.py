@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from .differences import differs
-from .sides import OURS, Numbers, compared, continued, left_after, lists, samples, torch
+from .sides import OURS, Noise, Numbers, compared, continued, left_after, lists, samples, torch
 
 data = torch.utils.data
 stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
@@ -193,14 +193,6 @@ def test_a_state_of_another_pipeline_is_refused(loader_class, arguments):
     state, _ = left_after(made(loader_class, "sequential"), 1)
     with pytest.raises(ValueError, match="state"):
         made(loader_class, "sequential", **arguments).load_state_dict(state)
-
-
-class Noise(data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return torch.rand(())
 
 
 @differs("states-repeat-random-numbers")

@@ -7,7 +7,7 @@ import enum
 import numpy as np
 import pytest
 
-from .sides import OURS, Numbers, compared, epoch, epochs, same, tensor_facts, torch
+from .sides import OURS, Keys, Numbers, compared, epoch, epochs, same, tensor_facts, torch
 
 data = torch.utils.data
 
@@ -104,11 +104,6 @@ class ByKind:
     def __call__(self, keys):
         kind, i = keys[0]
         return BATCHES[kind](i)
-
-
-class Keys(data.Dataset):
-    def __getitem__(self, key):
-        return key
 
 
 REPACKED = ["transposed", "expanded", "channels-last", "sliced", "array-big-endian"]

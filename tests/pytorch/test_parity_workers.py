@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import children, eventually
 
-from .sides import Numbers, compared, epoch, epochs, same, samples, torch
+from .sides import Noise, Numbers, compared, epoch, epochs, same, samples, torch
 
 data = torch.utils.data
 
@@ -39,14 +39,6 @@ class Stamped(data.IterableDataset):
 
     def __iter__(self):
         yield self.seen
-
-
-class Random(data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return random.random(), torch.rand(()).item(), np.random.rand()
 
 
 class Identity(data.Dataset):
@@ -165,7 +157,7 @@ def test_an_iterator_outlives_its_loader(L, workers):
 
 @compared(state=False)
 def test_random_numbers_in_samples_differ_between_samples_and_epochs(L, workers):
-    loader = L(Random(), 2, num_workers=workers)
+    loader = L(Noise(), 2, num_workers=workers)
     numbers = [number for _ in range(2) for batch in loader for column in batch for number in column.tolist()]
     return len(numbers), workers == 0 or len(set(numbers)) >= 32
 

@@ -8,7 +8,7 @@ import pytest
 
 from gluonloader import RandomSampler
 
-from .sides import OURS, continued, facts, left_after, shown, torch
+from .sides import OURS, Range, continued, facts, left_after, shown, torch
 
 data = torch.utils.data
 
@@ -143,12 +143,7 @@ def test_errors_say_why_a_batch_cannot_be_made_again():
         list(loader)
         with pytest.raises(ValueError, match=text):
             loader.replay(batch)
-
-    class Stream(data.IterableDataset):
-        def __iter__(self):
-            return iter(range(4))
-
-    loader = OURS(Stream())
+    loader = OURS(Range(4))
     list(loader)
     with pytest.raises(TypeError, match="iterable dataset"):
         loader.indices(0)

@@ -10,7 +10,7 @@ import gluonloader
 from gluonloader import SKIP
 from gluonloader.options import OnError
 
-from .sides import OURS, continued, left_after, torch
+from .sides import OURS, Range, continued, left_after, torch
 
 data = torch.utils.data
 
@@ -103,11 +103,6 @@ def test_statistics_of_persistent_workers_are_those_of_all_iterators():
     loader.close()
 
 
-class Stream(data.IterableDataset):
-    def __iter__(self):
-        return iter(range(3))
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -116,8 +111,8 @@ class Stream(data.IterableDataset):
         ({"executor": "threads"}, "executor='threads'"),
         ({"executor": "thread"}, "num_workers=0: executor='thread' needs num_workers >= 1"),
         ({"executor": "serial", "num_workers": 1}, "has no workers"),
-        ({"dataset": Stream(), "on_error": "skip"}, "on_error='skip': torch's iterable datasets"),
-        ({"dataset": Stream(), "concurrency": 2}, "concurrency=2: torch's iterable datasets"),
+        ({"dataset": Range(3), "on_error": "skip"}, "on_error='skip': torch's iterable datasets"),
+        ({"dataset": Range(3), "concurrency": 2}, "concurrency=2: torch's iterable datasets"),
     ],
 )
 def test_wrong_arguments_are_named_in_the_constructor(options, text):
