@@ -1,4 +1,7 @@
-"""The two packages that every test here compares, and helpers to inspect a batch. Skips if MXNet cannot be imported."""
+"""The two packages that every test here compares, and helpers to inspect a batch. Skips if MXNet cannot be imported.
+
+`differs` marks a test that must fail with Gluon; `cases` is a table of calls with the results of both.
+"""
 
 import importlib
 import multiprocessing
@@ -10,6 +13,7 @@ from multiprocessing.connection import wait
 
 import numpy as np
 import pytest
+from parity import differences_on, differing, differing_cases
 from parity import shown as lists
 
 import gluonloader.mxnet
@@ -22,6 +26,10 @@ with warnings.catch_warnings():
 
 SIDES = {"gluon": mx.gluon.data, "gluonloader": gluonloader.mxnet}
 GLUON, OURS = SIDES.values()
+
+DIFFERENCES = differences_on("gluon.md")
+differs = differing(DIFFERENCES, "gdata", "gluon")
+cases = differing_cases(DIFFERENCES, "gdata", "gluon")
 
 WAYS = {"serial": {}, "threads": {"num_workers": 2, "thread_pool": True}, "processes": {"num_workers": 2}}
 CONTEXTS = {"serial": "cpu(0)", "threads": "cpu_shared(0)", "processes": "cpu_shared(0)"}

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import outcome
 
-from .differences import differs
-from .sides import GLUON, NOT_THREADS, OURS, WAYS, epoch, in_child, items, lists, mx
+from .sides import GLUON, NOT_THREADS, OURS, WAYS, differs, epoch, in_child, items, lists, mx
 
 Pair = namedtuple("Pair", "first second")
 

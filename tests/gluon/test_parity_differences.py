@@ -30,8 +30,7 @@ from parity import (
     until_the_end,
 )
 
-from .differences import DIFFERENCES, cases, differs
-from .sides import BFLOAT16, WAYS, batch_of, epoch, in_child, interval_sampler, lists, mx
+from .sides import BFLOAT16, DIFFERENCES, WAYS, batch_of, cases, differs, epoch, in_child, interval_sampler, lists, mx
 
 PROCESSES, THREADS = WAYS["processes"], WAYS["threads"]
 ONE_BY_ONE = {"num_workers": 2, "prefetch": 0, "timeout": 2.5}

@@ -11,8 +11,7 @@ import sys
 import pytest
 from parity import Custom, Deadly, Spoiled, kill, leave
 
-from .differences import differs
-from .sides import GLUON, WAYS, Hung, epoch, in_child
+from .sides import GLUON, WAYS, Hung, differs, epoch, in_child
 
 
 def fail(error, samples):

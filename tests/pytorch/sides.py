@@ -1,4 +1,7 @@
-"""The two loaders that every test here compares, and what can be observed of a pipeline. Skips if torch is missing."""
+"""The two loaders that every test here compares, and what can be observed of a pipeline. Skips if torch is missing.
+
+`differs` marks a test that must fail with torch; `cases` is a table of calls with the results of both.
+"""
 
 import collections
 import inspect
@@ -8,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from parity import Custom, shown
+from parity import Custom, differences_on, differing, differing_cases, shown
 
 torch = pytest.importorskip("torch")
 
@@ -16,6 +19,10 @@ import gluonloader.torch  # noqa: E402
 
 SIDES = {"torch": torch.utils.data.DataLoader, "gluonloader": gluonloader.torch.DataLoader}
 THEIRS, OURS = SIDES.values()
+
+DIFFERENCES = differences_on("torch.md", "Differences of gluonloader.torch.DataLoader")
+differs = differing(DIFFERENCES, "loader_class", "torch")
+cases = differing_cases(DIFFERENCES, "loader_class", "torch")
 
 
 def facts(value):

@@ -211,21 +211,20 @@ def test_default_collate_in_workers(start):
     assert len(returned[1]) == len(kinds)
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_refused_samples(kind):
-    make, error = REFUSED[kind]
-    same(lambda L: epoch(L(Made(make), 4)), raises=error)
+IN_WORKERS = ["none", "missing-key", "tensor-shapes", "sparse", "lengths"]
+CASES = [*((kind, 0) for kind in REFUSED), *((kind, 1) for kind in IN_WORKERS)]
 
 
-@pytest.mark.parametrize("kind", ["none", "missing-key", "tensor-shapes", "sparse", "lengths"])
-def test_refused_samples_in_workers(kind):
+@pytest.mark.parametrize(("kind", "num_workers"), CASES)
+def test_refused_samples(kind, num_workers):
     make, error = REFUSED[kind]
-    same(lambda L: epoch(L(Made(make), 4, num_workers=1)), raises=error)
+    same(lambda L: epoch(L(Made(make), 4, num_workers=num_workers)), raises=error)
 
 
 MAKERS = {**KINDS, **{kind: make for kind, (make, _) in REFUSED.items()}}
 
 
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")  # of torch, once in a process
 @settings(max_examples=400)
 @given(*[st.sampled_from([kind for kind in MAKERS if kind != "object"])] * 2)
 def test_samples_of_two_kinds_are_the_same_batch_or_the_same_error(first, second):

@@ -32,8 +32,7 @@ from parity import (
 from gluonloader.errors import TransportError
 from gluonloader.options import Processes
 
-from .differences import DIFFERENCES, cases, differs
-from .sides import Broken, Noise, Numbers, lists, raised, samples, torch
+from .sides import DIFFERENCES, Broken, Noise, Numbers, cases, differs, lists, raised, samples, torch
 
 data, pipes = torch.utils.data, torch.utils.data.datapipes.iter
 

@@ -3,8 +3,7 @@
 import pytest
 from parity import Custom, Deadly, Spoiled, Stuck, kill, leave, outcome, until_the_end
 
-from .differences import differs
-from .sides import OURS, Broken, compared, raised, same, samples, torch
+from .sides import OURS, Broken, compared, differs, raised, same, samples, torch
 
 data = torch.utils.data
 

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from .sides import OURS, compared, epoch, epochs, lists, same, samples, torch
+from .sides import OURS, compared, continued, epoch, epochs, left_after, lists, same, samples, torch
 
 data = torch.utils.data
 
@@ -228,12 +228,7 @@ def test_an_order_of_seeded_workers_goes_on_after_a_resume():
     def make():
         return OURS(Alike(), 3, num_workers=2, worker_init_fn=seed_alike, persistent_workers=True)
 
-    whole = make()
-    expected = [lists(whole) for _ in range(2)]
-    loader = make()
-    iterator = iter(loader)
-    for _ in range(4):
-        next(iterator)
-    resumed = make()
-    resumed.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
-    assert [lists(resumed) for _ in range(2)] == [expected[0][4:], expected[1]]
+    whole, resumed = make(), make()
+    first, second = lists(whole), lists(whole)
+    state, _ = left_after(make(), 4)
+    assert [continued(resumed, pickle.loads(pickle.dumps(state))), lists(resumed)] == [first[4:], second]

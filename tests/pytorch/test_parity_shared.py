@@ -12,8 +12,7 @@ from gluonloader.executors.process.inheritance import Inheritance
 from gluonloader.executors.process.mapped_job import pickle_for, read_job, write_job
 from gluonloader.work.task import Job
 
-from .differences import differs
-from .sides import OURS, same, torch
+from .sides import OURS, differs, same, torch
 
 from inherited_tensors import TENSORS, Ordinary  # isort: skip  # it imports torch, which may be missing
 

@@ -10,8 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from .differences import differs
-from .sides import OURS, Noise, Numbers, compared, continued, left_after, lists, samples, torch
+from .sides import OURS, Noise, Numbers, compared, continued, differs, left_after, lists, samples, torch
 
 data = torch.utils.data
 stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
