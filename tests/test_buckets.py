@@ -1,7 +1,6 @@
-"""Bucket and split samplers: each sample once, an order that depends on (seed, epoch) only, and GluonNLP's figures."""
+"""Bucket and split samplers: each sample once, and GluonNLP's figures; sampler/test_sampler.py tests their seeds."""
 
 import ast
-import random
 import re
 from itertools import chain
 
@@ -43,18 +42,6 @@ def stat(sampler, name):
 
 def flat(batches):
     return list(chain.from_iterable(batches))
-
-
-def shuffling(length=50, **seed):
-    """Every sampler that shuffles, over `length` samples."""
-    data = [i % 17 for i in range(length)]
-    return [
-        FixedBucketSampler(data, 4, num_buckets=3, shuffle=True, **seed),
-        FixedBucketSampler([(x, 20 - x) for x in data], 4, num_buckets=3, ratio=1, shuffle=True, **seed),
-        SortedBucketSampler(data, 4, mult=3, shuffle=True, **seed),
-        SplitSampler(length, 3, 1, **seed),
-        SplitSampler(length, 3, 2, even_size=True, repeat=2, **seed),
-    ]
 
 
 # -- Bucket schemes ---------------------------------------------------------------------------------------------------
@@ -345,60 +332,6 @@ def test_the_extra_samples_change_even_without_shuffling():
     epochs = [list(sampler) for _ in range(10)]
     assert all(epoch[:-1] == list(range(51, 101)) for epoch in epochs)
     assert len({epoch[-1] for epoch in epochs}) > 3
-
-
-# -- Seeds and epochs -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", range(len(shuffling(seed=0))))
-def test_the_order_is_a_function_of_seed_and_epoch_alone(number):
-    one, again, other = (shuffling(seed=seed)[number] for seed in (7, np.int64(7), 8))
-    epochs = [list(one) for _ in range(4)]
-    assert [list(again) for _ in range(4)] == epochs
-    assert len(set(map(str, epochs))) == 4, "each epoch has an order of its own"
-    assert list(other) != epochs[0]
-    for epoch in (2, 0, 3):  # in any order, since no epoch depends on another
-        again.set_epoch(np.int64(epoch))
-        assert list(again) == epochs[epoch]
-
-
-@pytest.mark.parametrize("number", range(len(shuffling(seed=0))))
-def test_the_order_is_fixed_when_the_pass_starts(number):
-    sampler, expected = shuffling(seed=7)[number], list(shuffling(seed=7)[number])
-    begun, after = iter(sampler), iter(sampler)
-    sampler.set_epoch(5)
-    assert next(after) is not None
-    assert list(begun) == expected
-
-
-def test_without_a_seed_numpys_seed_makes_the_orders_repeat():
-    state = np.random.get_state()
-    try:
-        orders = []
-        for seed in (0, 0, 1):
-            np.random.seed(seed)
-            orders.append(list(map(list, shuffling())))
-        assert orders[0] == orders[1]
-        assert all(a != b for a, b in zip(orders[1], orders[2], strict=True))
-    finally:
-        np.random.set_state(state)
-
-
-def test_global_generators_do_not_change():
-    state, python = np.random.get_state(), random.getstate()
-    try:
-        for sampler in [
-            *shuffling(seed=3),
-            FixedBucketSampler(LENGTHS, 2),
-            SortedBucketSampler(KEYS, 2),
-            SplitSampler(5, 2, 0, shuffle=False),
-        ]:
-            list(sampler)
-        assert np.random.get_state()[1].tolist() == state[1].tolist()
-        assert np.random.get_state()[2] == state[2]
-        assert random.getstate() == python
-    finally:
-        np.random.set_state(state)
 
 
 def test_repr_shows_the_number_of_batches():

@@ -10,19 +10,10 @@ import numpy as np
 import pytest
 from conftest import SERIAL, THREAD
 from interrupting import Alarm, SignalAt, raise_alarm
+from rank_models import batches_of
 
 from gluonloader import BatchSampler, DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler
 from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
-
-LAST = ["keep", "discard", "rollover"]
-
-
-def cut(keys, size, last_batch):
-    """The batches that are still due, and the keys that are left over."""
-    whole = len(keys) // size * size
-    stop = len(keys) if last_batch == "keep" else whole
-    return [keys[start : min(start + size, stop)] for start in range(0, stop, size)], keys[stop:]
-
 
 # -- Errors ---------------------------------------------------------------------------------------------------------
 
@@ -106,7 +97,7 @@ def test_a_distributed_sampler_keeps_its_number_of_ranks():
     other = make(6, 2)
     other.load_state_dict(state, new_batch_size=True)
     order = list(distributed(range(48), 2, 0, seed=1))
-    assert [batch.tolist() for batch in other] == cut(order[8:], 6, "keep")[0]
+    assert [batch.tolist() for batch in other] == batches_of(order[8:], 6, "keep")[0]
     with pytest.raises(ValueError, match=r"num_replicas=2: this DistributedSampler has 4, .* pass ranks to the loader"):
         make(2, 4).load_state_dict(state, new_batch_size=True)
     with pytest.raises(ValueError, match="num_replicas=2: this DistributedSampler has 4"):
@@ -125,7 +116,7 @@ def test_an_iterator_loads_a_new_batch_size(any_way):
         with pytest.raises(ValueError, match="batch_size=4"):
             iterator.load_state_dict(state)
         iterator.load_state_dict(state, new_batch_size=True)
-        assert [batch.tolist() for batch in iterator] == cut(order[12:], 5, "keep")[0]
+        assert [batch.tolist() for batch in iterator] == batches_of(order[12:], 5, "keep")[0]
 
 
 def test_flush_returns_to_the_last_delivered_batch_of_a_resumed_epoch():
@@ -137,7 +128,7 @@ def test_flush_returns_to_the_last_delivered_batch_of_a_resumed_epoch():
         iterator = iter(loader)
         read = [next(iterator).tolist() for _ in range(2)]
         iterator.flush()
-        assert read + [batch.tolist() for batch in iterator] == cut(order[9:], 4, "keep")[0]
+        assert read + [batch.tolist() for batch in iterator] == batches_of(order[9:], 4, "keep")[0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -166,7 +157,7 @@ def test_an_interrupted_start_of_a_resumed_epoch_repeats_it(any_way, ranks):
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("last_batch", LAST)
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 def test_replay_knows_a_batch_or_says_why_not(last_batch):
     def make(ranks, size):
         return DataLoader(range(48), size, seed=1, last_batch=last_batch, **share(ranks, 0))
@@ -196,6 +187,6 @@ def test_a_batch_sampler_of_the_user_continues_as_well():
     loader = make(6)
     loader.load_state_dict(state_after(make(3), 2), new_batch_size=True)
     order = list(RandomSampler(20, seed=4))
-    batches, left = cut(order[6:], 6, "rollover")
+    batches, left = batches_of(order[6:], 6, "rollover")
     assert [batch.tolist() for batch in loader] == batches
     assert next(iter(loader)).tolist()[: len(left)] == left

@@ -1,12 +1,13 @@
 """Samplers: which indices they yield in which order, and how these are cut into batches, compared with a model."""
 
+import random
 from itertools import islice
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rank_models import EveryKthFirst
+from rank_models import EveryKthFirst, batches_of
 
 from gluonloader import (
     BatchSampler,
@@ -16,25 +17,16 @@ from gluonloader import (
     RandomSampler,
     Sampler,
     SequentialSampler,
+    SplitSampler,
 )
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
 from gluonloader.sampler.base import iterate
 
-LAST_BATCH = ("keep", "discard", "rollover")
+LENGTHS = [index % 17 for index in range(50)]
 
 sizes = st.integers(min_value=1, max_value=7)
 lengths = st.integers(min_value=0, max_value=25)
-last_batches = st.sampled_from(LAST_BATCH)
-
-
-def cut(indices, size, last_batch, carry):
-    """The model: the batches of one pass, and what the next pass starts with."""
-    indices = carry + indices
-    whole = len(indices) // size * size
-    batches = [indices[at : at + size] for at in range(0, whole, size)]
-    rest = indices[whole:]
-    if last_batch == "keep" and rest:
-        batches.append(rest)
-    return batches, rest if last_batch == "rollover" else []
+last_batches = st.sampled_from(["keep", "discard", "rollover"])
 
 
 class Relabelled:
@@ -60,7 +52,7 @@ def test_a_pass_that_stops_early_does_not_change_the_carried_indices(length, siz
     batches, carry = BatchSampler(sampler, size, last_batch), []
     for stop in stops:
         number = sampler.passes
-        expected, after = cut(sampler.indices(number), size, last_batch, carry)
+        expected, after = batches_of(sampler.indices(number), size, last_batch, carry)
         assert len(batches) == len(expected)
         got = list(islice(iter(batches), stop))
         assert got == expected[:stop]
@@ -72,12 +64,12 @@ def test_a_pass_that_stops_early_does_not_change_the_carried_indices(length, siz
 def test_a_loaders_pass_carries_over_only_when_it_is_committed(length, size, last_batch):
     sampler = Relabelled(length)
     batches = BatchSampler(sampler, size, last_batch)
-    first, carry = cut(sampler.indices(0), size, last_batch, [])
+    first, carry = batches_of(sampler.indices(0), size, last_batch, [])
     drawn = iterate(batches)
     assert list(drawn) == first
     assert len(batches) == len(first), "not delivered yet, so the next pass would start afresh"
     drawn.commit()
-    second, _ = cut(sampler.indices(1), size, last_batch, carry)
+    second, _ = batches_of(sampler.indices(1), size, last_batch, carry)
     assert len(batches) == len(second)
     assert list(batches) == second
 
@@ -132,54 +124,74 @@ def test_sequential_sampler_yields_indices_in_order(length, start):
     assert len(sampler) == length
 
 
-@given(length=st.integers(0, 300), seed=st.integers(0, 2**63 - 1))
-def test_random_sampler_yields_every_index_once_as_a_python_int(length, seed):
-    sampler = RandomSampler(length, seed)
-    order = list(sampler)
-    assert sorted(order) == list(range(length))
-    assert len(sampler) == length
-    assert all(type(index) is int for index in order)
+SEEDED = {
+    "random": lambda **seed: RandomSampler(50, **seed),
+    "bijection": lambda **seed: RandomSampler(50, method="bijection", **seed),
+    "fixed buckets": lambda **seed: FixedBucketSampler(LENGTHS, 4, num_buckets=3, shuffle=True, **seed),
+    "fixed buckets of pairs": lambda **seed: FixedBucketSampler(
+        [(x, 20 - x) for x in LENGTHS], 4, num_buckets=3, ratio=1, shuffle=True, **seed
+    ),
+    "sorted buckets": lambda **seed: SortedBucketSampler(LENGTHS, 4, mult=3, shuffle=True, **seed),
+    "split": lambda **seed: SplitSampler(50, 3, 1, **seed),
+    "split, repeated": lambda **seed: SplitSampler(50, 3, 2, even_size=True, repeat=2, **seed),
+}
+seeded = pytest.mark.parametrize("make", SEEDED.values(), ids=SEEDED)
 
 
-def test_random_sampler_with_more_indices_than_are_read_at_once():
-    assert sorted(RandomSampler(10_000, 3)) == list(range(10_000))
-
-
-def test_random_order_is_a_function_of_seed_and_epoch():
-    one, other = RandomSampler(50, seed=7), RandomSampler(50, seed=7)
+@seeded
+def test_the_order_is_a_function_of_seed_and_epoch_alone(make):
+    one, again, other = (make(seed=seed) for seed in (7, np.int64(7), 8))
     epochs = [list(one) for _ in range(4)]
-    assert [list(other) for _ in range(4)] == epochs
-    assert len(set(map(tuple, epochs))) == 4, "each epoch has an order of its own"
-    assert list(RandomSampler(50, seed=8)) != epochs[0]
-    other.set_epoch(1)
-    assert [list(other), list(other)] == epochs[1:3]
+    assert [list(again) for _ in range(4)] == epochs
+    assert len(set(map(str, epochs))) == 4, "each epoch has an order of its own"
+    assert list(other) != epochs[0]
+    for epoch in (2, 0, 3):  # in any order, since no epoch depends on another
+        again.set_epoch(np.int64(epoch))
+        assert list(again) == epochs[epoch]
 
 
-def test_random_order_takes_numpy_integers_for_seed_and_epoch():
-    plain, numpy = RandomSampler(50, 7), RandomSampler(np.int64(50), np.int64(7))
-    plain.set_epoch(3)
-    numpy.set_epoch(np.int64(3))
-    assert list(plain) == list(numpy)
-
-
-def test_random_order_is_fixed_when_the_pass_starts():
-    sampler = RandomSampler(50, seed=7)
-    begun = iter(sampler)
+@seeded
+def test_the_order_is_fixed_when_the_pass_starts(make):
+    sampler = make(seed=7)
+    begun, after = iter(sampler), iter(sampler)
     sampler.set_epoch(5)
-    assert list(begun) == list(RandomSampler(50, seed=7))
+    assert next(after) is not None
+    assert list(begun) == list(make(seed=7))
 
 
-def test_without_a_seed_numpys_seed_makes_the_order_repeat(monkeypatch):
+@seeded
+def test_without_a_seed_numpys_seed_makes_the_order_repeat(make):
     state = np.random.get_state()
     try:
         orders = []
         for seed in (0, 0, 1):
             np.random.seed(seed)
-            orders.append(list(RandomSampler(50)))
+            orders.append(list(make()))
         assert orders[0] == orders[1] != orders[2]
-        assert list(RandomSampler(50)) != list(RandomSampler(50)), "two samplers draw two seeds"
+        assert list(make()) != list(make()), "two samplers draw two seeds"
     finally:
         np.random.set_state(state)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *SEEDED.values(),
+        lambda seed: FixedBucketSampler(LENGTHS, 2),
+        lambda seed: SortedBucketSampler(LENGTHS, 2),
+        lambda seed: SplitSampler(5, 2, 0, shuffle=False),
+    ],
+)
+def test_global_generators_do_not_change(make):
+    (_, state, place, *_), python = np.random.get_state(), random.getstate()
+    list(make(seed=3))
+    assert np.random.get_state()[1].tolist() == state.tolist()
+    assert np.random.get_state()[2] == place
+    assert random.getstate() == python
+
+
+def test_random_sampler_with_more_indices_than_are_read_at_once():
+    assert sorted(RandomSampler(10_000, 3)) == list(range(10_000))
 
 
 @given(st.lists(st.integers(-5, 5)))

@@ -2,19 +2,18 @@
 
 import sys
 import tracemalloc
-from itertools import chain, islice
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rank_models import WITHOUT_WEIGHTS
+from rank_models import WITHOUT_WEIGHTS, keys_of_ranks
 
 from gluonloader import (
     BlockShuffleSampler,
     DataLoader,
     RandomSampler,
-    SequentialSampler,
     ShardedSampler,
     SubsetSampler,
     get_rng,
@@ -26,38 +25,16 @@ from gluonloader.state import add_checksum
 orders = st.sampled_from(list(WITHOUT_WEIGHTS.values()))
 
 
-def shares(make, length, ranks, even):
-    return [list(ShardedSampler(make(length), ranks, index, even)) for index in range(ranks)]
-
-
 # -- One epoch --------------------------------------------------------------------------------------------------------
 
 
 @given(make=orders, length=st.integers(0, 40), ranks=st.integers(1, 9), even=st.sampled_from(["pad", "drop", "keep"]))
 def test_shares_take_the_keys_of_one_order_in_turn(make, length, ranks, even):
-    order = list(make(length))
-    if even == "pad" and length:
-        padded = order * ranks
-        expected = [padded[index : -(-length // ranks) * ranks : ranks] for index in range(ranks)]
-    elif even == "drop":
-        expected = [order[index : length // ranks * ranks : ranks] for index in range(ranks)]
-    else:
-        expected = [order[index::ranks] for index in range(ranks)]
-    assert shares(make, length, ranks, even) == expected
-    sizes = [len(ShardedSampler(make(length), ranks, index, even)) for index in range(ranks)]
-    assert sizes == list(map(len, expected))
-
-
-def test_each_epoch_is_distributed_from_its_first_index():
-    ranks = [ShardedSampler(RandomSampler(30, seed=1), 3, index) for index in range(3)]
-    alone = RandomSampler(30, seed=1)
-    for _ in range(3):
-        order = list(alone)
-        assert [list(share) for share in ranks] == [order[index::3] for index in range(3)]
-    for share in ranks:
-        share.set_epoch(1)
-    alone.set_epoch(1)
-    assert list(chain.from_iterable(zip(*ranks, strict=True))) == list(alone)
+    policy = {"pad": "repeat", "drop": "drop", "keep": "uneven"}[even]
+    expected = keys_of_ranks(list(make(length)), 0, ranks, policy)
+    shares = [ShardedSampler(make(length), ranks, index, even) for index in range(ranks)]
+    assert [*map(list, shares)] == expected
+    assert [*map(len, shares)] == [*map(len, expected)]
 
 
 def test_a_share_of_a_sampler_without_epochs():
@@ -109,20 +86,6 @@ def test_carried_indices_load_only_into_the_same_share():
     again = make(2, 1)
     again.load_state_dict(same.state_dict())
     assert list(again) == [[5, 7, 9]], "what was carried was in the first batch"
-
-
-def test_a_position_of_another_length_or_sampler_is_refused():
-    state = loader_of(ShardedSampler(RandomSampler(20, seed=1), 2, 0), 2).state_dict()
-    for other, text in [
-        (RandomSampler(21, seed=1), "length=20: this RandomSampler has length=21"),
-        (RandomSampler(20, seed=2), "seed=1: this RandomSampler has seed=2"),
-        (SequentialSampler(20), "kind='RandomSampler'"),
-    ]:
-        loader = loader_of(ShardedSampler(other, 2, 0), 2)
-        before = loader.state_dict()
-        with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
-            loader.load_state_dict(state)
-        assert loader.state_dict() == before
 
 
 # -- Ranks from elsewhere ---------------------------------------------------------------------------------------------

@@ -171,9 +171,10 @@ def test_the_default_method_depends_on_the_length(length, method):
     assert next(default) == next(given_)
 
 
-@given(length=st.integers(0, 200), seed=st.integers(0, 2**63))
-def test_a_bijection_yields_each_index_once_as_a_python_int(length, seed):
-    sampler = RandomSampler(length, seed, "bijection")
+@pytest.mark.parametrize("method", ["permutation", "bijection"])
+@given(length=st.integers(0, 300), seed=st.integers(0, 2**63))
+def test_a_random_sampler_yields_each_index_once_as_a_python_int(method, length, seed):
+    sampler = RandomSampler(length, seed, method)
     first, second = list(sampler), list(sampler)
     assert sorted(first) == sorted(second) == list(range(length)) == list(range(len(sampler)))
     assert all(type(index) is int for index in first)
