@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+from itertools import islice
 
 import pytest
 from conftest import FORK, ONE_FORK, SERIAL
@@ -28,13 +29,20 @@ NUMBERS = IterableDataset(range(10))  # it has a length
 STREAM = IterableDataset(lambda: iter(range(10)))  # it has none
 
 
-def epochs(dataset, count, *options, **keywords):
-    """The batches of each rank."""
+def rank(index, count, *options, dataset=STREAM, num_shards=6, gather=None, **arguments):
+    """The loader of one rank; the options are those of `Ranks`."""
+    ranks = Ranks(index, count, *options, gather=gather)
+    shards = IterableDataset(dataset, num_shards=num_shards)
+    return DataLoader(shards, 2, **{"ranks": ranks, "batchify_fn": list, "seed": 0, **arguments})
+
+
+def epochs(dataset, count, *options, num_shards=3, gather=None):
+    """The batches of each rank; the length of a loader is their number."""
     batches = []
     for index in range(count):
-        ranks = Ranks(index, count, *options, **keywords)
-        with SERIAL.loader(dataset, 2, ranks=ranks, batchify_fn=list) as loader:
-            batches.append(list(loader))
+        loader = rank(index, count, *options, dataset=dataset, num_shards=num_shards, gather=gather)
+        batches.append(list(loader))
+        assert len(loader) == len(batches[-1])
     return batches
 
 
@@ -50,62 +58,44 @@ def test_by_default_there_is_a_shard_for_each_worker_of_each_rank():
             assert loader.state_dict()["num_shards"] == shards
 
 
-def test_the_rank_is_found_in_the_environment(monkeypatch):
+@pytest.mark.parametrize("dataset", [STREAM, range(10)], ids=["iterable", "indexed"])
+def test_the_rank_is_found_in_the_environment(monkeypatch, dataset):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert Ranks.of("env", "drop") == Ranks(1, 2, "drop")
-    with SERIAL.loader(STREAM, 2, ranks="env") as loader:
+    with SERIAL.loader(dataset, 2, ranks="env") as loader:
         assert [batch.tolist() for batch in loader] == [[1, 3], [5, 7], [9]]
 
 
 def test_a_single_rank_is_a_loader_without_ranks():
-    with SERIAL.loader(STREAM, 2, ranks=(0, 1)) as loader, SERIAL.loader(STREAM, 2) as other:
-        assert loader.state_dict() == other.state_dict()
-        other.load_state_dict(loader.state_dict())
+    loader, other = rank(0, 1), rank(0, 1, ranks=None)
+    assert loader.state_dict() == other.state_dict()
+    other.load_state_dict(loader.state_dict())
 
 
 def test_the_policies():
-    numbers = IterableDataset(NUMBERS, num_shards=3)
-    assert epochs(numbers, 2) == [[[0, 3], [2, 5], [6, 9], [8]], [[1, 4], [7]]]
-    assert epochs(numbers, 2, "drop") == [[[0, 3], [2, 5]], [[1, 4], [7]]]
-    assert epochs(numbers, 2, "repeat") == [
+    assert epochs(NUMBERS, 2) == [[[0, 3], [2, 5], [6, 9], [8]], [[1, 4], [7]]]
+    assert epochs(NUMBERS, 2, "drop") == [[[0, 3], [2, 5]], [[1, 4], [7]]]
+    assert epochs(NUMBERS, 2, "repeat") == [
         [[0, 3], [2, 5], [6, 9], [8]],
         [[1, 4], [7], [1, 4], [1, 4]],
     ]
-
-
-def test_the_length_is_that_of_the_rank():
-    for policy, lengths in (("uneven", [4, 2]), ("drop", [2, 2]), ("repeat", [4, 4])):
-        for index in range(2):
-            with SERIAL.loader(IterableDataset(NUMBERS, num_shards=3), 2, ranks=Ranks(index, 2, policy)) as loader:
-                assert len(loader) == len(list(loader)) == lengths[index]
-    with SERIAL.loader(STREAM, 2, ranks=(0, 2)) as loader, pytest.raises(TypeError):
-        len(loader)
+    with pytest.raises(TypeError):
+        len(rank(0, 2))
 
 
 def test_lengths_may_be_stated_or_exchanged():
-    numbers, stream = (IterableDataset(data, num_shards=3) for data in (NUMBERS, STREAM))
-    assert epochs(stream, 2, "drop", [4, 3, 3]) == epochs(numbers, 2, "drop")
-    asked = []
+    expected, asked = epochs(NUMBERS, 2, "drop"), []
 
     def gather(count):
         asked.append(count)
         return [4, 2]
 
-    assert epochs(numbers, 2, "drop", gather=gather) == epochs(numbers, 2, "drop")
-    assert asked == [4, 2]
-
-
-def test_counts_are_exchanged_once_for_whole_epochs():
-    asked = []
-
-    def gather(count):
-        asked.append(count)
-        return [count, 2]
-
-    with SERIAL.loader(IterableDataset(NUMBERS, num_shards=3), 2, ranks=Ranks(0, 2, "drop", gather=gather)) as loader:
-        assert [len(loader), len(list(loader)), len(list(loader))] == [2, 2, 2]
-    assert asked == [4]
+    assert epochs(STREAM, 2, "drop", [4, 3, 3]) == expected
+    assert epochs(NUMBERS, 2, "drop", gather=gather) == expected
+    loader = rank(0, 2, "drop", dataset=NUMBERS, num_shards=3, gather=gather)
+    assert [len(loader), len(list(loader)), len(list(loader))] == [2, 2, 2]
+    assert asked == [4, 2, 4], "once for all epochs of a loader"
 
 
 def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
@@ -117,38 +107,23 @@ def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
             assert index % 2 == self.rank
             return ["a", "b", "c"][: index + 1]
 
-    for rank in range(2):
-        ranks = Ranks(rank, 2, "drop", gather=lambda count: [1, 1])
-        with SERIAL.loader(IterableDataset(OwnFiles(rank), num_shards=2), 2, ranks=ranks, batchify_fn=list) as loader:
-            assert list(loader) == [["a", "b"][: rank + 1]]
+    for index in range(2):
+        own = rank(index, 2, "drop", dataset=OwnFiles(index), num_shards=2, gather=lambda count: [1, 1])
+        assert list(own) == [["a", "b"][: index + 1]]
 
 
 def test_the_first_samples_of_a_dataset_have_a_known_length():
-    assert epochs(NUMBERS.take(4), 2, "drop") == [[[0, 2]], [[1, 3]]]
+    assert epochs(NUMBERS.take(4), 2, "drop", num_shards=2) == [[[0, 2]], [[1, 3]]]
 
 
-def saved(count, batches, dataset=STREAM, num_shards=6, **options):
-    """The states of all ranks after so many batches, and what was delivered."""
+def saved(count, batches, **arguments):
+    """The states of all ranks after so many batches, and the samples that were delivered."""
     states, seen = [], []
     for index in range(count):
-        with SERIAL.loader(
-            IterableDataset(dataset, num_shards=num_shards), 2, ranks=(index, count), **options
-        ) as loader:
-            iterator = iter(loader)
-            seen += [next(iterator).tolist() for _ in range(batches)]
-            states.append(loader.state_dict())
+        loader = rank(index, count, **arguments)
+        seen += sum(islice(loader, batches), [])
+        states.append(loader.state_dict())
     return states, seen
-
-
-def rest(state, count, num_shards=6, **options):
-    batches = []
-    for index in range(count):
-        with SERIAL.loader(
-            IterableDataset(STREAM, num_shards=num_shards), 2, ranks=(index, count), **options
-        ) as loader:
-            loader.load_state_dict(state)
-            batches += [batch.tolist() for batch in loader]
-    return batches
 
 
 @pytest.mark.filterwarnings("ignore:resuming")
@@ -156,11 +131,11 @@ def test_a_merged_state_fits_any_number_of_ranks():
     states, seen = saved(2, 2)
     for form in (states, [json.dumps(state) for state in reversed(states)]):
         merged = json.loads(json.dumps(merge_states(form)))
-        for count in (1, 2, 3, 6):
-            assert sorted(sum(seen + rest(merged, count), [])) == list(range(10))
-    with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2) as loader:  # without ranks
-        loader.load_state_dict(merged)
-        assert sorted(sum(seen + [batch.tolist() for batch in loader], [])) == list(range(10))
+        for loaders in [[rank(0, 1, ranks=None)], *([rank(i, n) for i in range(n)] for n in (1, 2, 3, 6))]:
+            for loader in loaders:
+                loader.load_state_dict(merged)
+            rest = [sample for loader in loaders for batch in loader for sample in batch]
+            assert sorted(seen + rest) == list(range(10))
 
 
 class Counting:
@@ -209,28 +184,25 @@ def test_ranks_that_have_loaded_a_merged_state_can_be_merged_again():
     for count in (3, 2, 6):
         states = []
         for index in range(count):
-            with SERIAL.loader(IterableDataset(Parts(), num_shards=6), 2, ranks=(index, count), seed=0) as loader:
-                if merged is not None:
-                    loader.load_state_dict(merged)
-                seen += next(iter(loader)).tolist()
-                states.append(json.loads(json.dumps(loader.state_dict())))
-                assert {hint["shard"] % count for hint in states[-1]["hints"]} == {index}
+            loader = rank(index, count, dataset=Parts())
+            if merged is not None:
+                loader.load_state_dict(merged)
+            seen += next(iter(loader))
+            states.append(json.loads(json.dumps(loader.state_dict())))
+            assert {hint["shard"] % count for hint in states[-1]["hints"]} == {index}
         merged = merge_states(states)
-    with SERIAL.loader(IterableDataset(Parts(), num_shards=6), 2, seed=0) as loader:
-        loader.load_state_dict(merged)
-        seen += sum((batch.tolist() for batch in loader), [])
-    assert sorted(seen) == list(range(24))
+    loader = rank(0, 1, dataset=Parts(), ranks=None)
+    loader.load_state_dict(merged)
+    assert sorted(seen + sum(loader, [])) == list(range(24))
 
 
 @pytest.mark.filterwarnings("ignore:resuming IterableDataset reads the samples:RuntimeWarning")
 def test_a_merged_state_that_all_ranks_have_loaded_is_merged():
-    states, _ = saved(3, 1)
-    merged, loaded = merge_states(states), []
-    for index in range(2):
-        with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2, ranks=(index, 2)) as loader:
-            loader.load_state_dict(merged)
-            loaded.append(loader.state_dict())
-    assert merge_states(loaded) == merged
+    merged = merge_states(saved(3, 1)[0])
+    loaders = [rank(index, 2) for index in range(2)]
+    for loader in loaders:
+        loader.load_state_dict(merged)
+    assert merge_states(loader.state_dict() for loader in loaders) == merged
 
 
 @pytest.mark.filterwarnings("ignore:resuming IterableDataset reads the samples:RuntimeWarning")
@@ -252,10 +224,9 @@ def test_the_state_of_a_single_process_is_merged_already(dataset, arguments):
 
 def test_the_state_of_a_rank_fits_only_that_rank():
     states, _ = saved(2, 1)
-    for ranks in ((1, 2), (0, 3), None):
-        with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2, ranks=ranks) as loader:
-            with pytest.raises(ValueError, match=r"rank 0 of 2 has saved it.*merge_states"):
-                loader.load_state_dict(states[0])
+    for loader in (rank(1, 2), rank(0, 3), rank(0, 1, ranks=None)):
+        with pytest.raises(ValueError, match=r"rank 0 of 2 has saved it.*merge_states"):
+            loader.load_state_dict(states[0])
 
 
 def states():
@@ -312,12 +283,12 @@ def test_mistakes(mistake):
 
 def test_states_of_different_epochs():
     states, _ = saved(2, 1)
-    with SERIAL.loader(IterableDataset(STREAM, num_shards=6), 2, ranks=(1, 2)) as loader:
-        list(loader)
-        states[1] = loader.state_dict()  # this rank has finished the epoch
-        merge_states(states)
-        next(iter(loader))
-        states[1] = loader.state_dict()
+    loader = rank(1, 2)
+    list(loader)
+    states[1] = loader.state_dict()  # this rank has finished the epoch
+    merge_states(states)
+    next(iter(loader))
+    states[1] = loader.state_dict()
     with pytest.raises(ValueError, match="save the states of all ranks at the same time"):
         merge_states(states)
 
@@ -326,12 +297,9 @@ def test_batches_and_random_numbers_do_not_depend_on_the_number_of_ranks():
     def batches(count):
         seen = {}
         for index in range(count):
-            with SERIAL.loader(
-                IterableDataset(STREAM, num_shards=6, shuffle_buffer=4), 2, ranks=(index, count), shuffle=True
-            ) as loader:
-                iterator = iter(loader)
-                for batch in iterator:
-                    seen[iterator.last.number] = batch.tolist(), iterator.last.shard
+            iterator = iter(rank(index, count, dataset=IterableDataset(STREAM, shuffle_buffer=4), shuffle=True))
+            for batch in iterator:
+                seen[iterator.last.number] = batch, iterator.last.shard
         return {number: made for number, made in seen.items() if made[1] is not None}
 
     assert batches(1) == batches(2) == batches(3)
@@ -341,15 +309,13 @@ def test_batches_and_random_numbers_do_not_depend_on_the_number_of_ranks():
 @pytest.mark.parametrize("policy", ["uneven", "drop", "repeat"])
 def test_any_batch_of_a_rank_is_made_again(policy):
     for index in range(2):
-        with SERIAL.loader(IterableDataset(NUMBERS, num_shards=3), 2, ranks=Ranks(index, 2, policy)) as loader:
-            iterator, batches = iter(loader), []
-            for batch in iterator:
-                batches.append((iterator.last.number, batch.tolist()))
-            for number, batch in batches:
-                assert loader.replay(0, number, read=True).tolist() == batch
-            for place, (number, _) in enumerate(batches):
-                loader.seek(0, number)
-                assert [batch.tolist() for batch in loader] == [batch for _, batch in batches[place:]]
+        loader = rank(index, 2, policy, dataset=NUMBERS, num_shards=3)
+        iterator = iter(loader)
+        batches = [(iterator.last.number, batch) for batch in iterator]
+        for place, (number, batch) in enumerate(batches):
+            assert loader.replay(0, number, read=True) == batch
+            loader.seek(0, number)
+            assert list(loader) == [batch for _, batch in batches[place:]]
 
 
 def test_with_many_ranks_a_rank_looks_only_at_its_own_shards():
@@ -363,11 +329,11 @@ def test_with_many_ranks_a_rank_looks_only_at_its_own_shards():
             looks.append(index)
             return range(6)
 
-    with SERIAL.loader(IterableDataset(Few(), num_shards=count), 2, ranks=(7, count)) as loader:
-        batches = iter(loader)
-        assert next(batches).tolist() == [0, 1]
-        assert len(json.dumps(loader.state_dict())) < 1000  # bytes
-        assert [batch.tolist() for batch in batches] == [[2, 3], [4, 5]]
+    loader = rank(7, count, dataset=Few(), num_shards=count)
+    batches = iter(loader)
+    assert next(batches) == [0, 1]
+    assert len(json.dumps(loader.state_dict())) < 1000  # bytes
+    assert list(batches) == [[2, 3], [4, 5]]
     assert set(looks) == {7}
 
 
@@ -397,19 +363,16 @@ def test_a_process_reads_the_shards_of_many_ranks_in_linear_time():
             return range(index * 5, index * 5 + 5)
 
     def calls(count):
-        states = []
+        states, rest = [], []
         for index in range(count):
-            with SERIAL.loader(IterableDataset(Short(), num_shards=count), 2, ranks=(index, count)) as loader:
-                batches = iter(loader)
-                for _ in range(3 if index % 2 else 1):  # the third batch is the leftover
-                    next(batches)
-                states.append(loader.state_dict())
-        with SERIAL.loader(IterableDataset(Short(), num_shards=count), 2) as loader:
-            loader.load_state_dict(merge_states(states))
-            rest = []
-            made = calls_of(lambda: rest.extend(sample for batch in loader for sample in batch.tolist()))
-            assert sorted(rest) == [5 * index + i for index in range(0, count, 2) for i in range(2, 5)]
-            return made
+            loader = rank(index, count, dataset=Short(), num_shards=count)
+            list(islice(loader, 3 if index % 2 else 1))  # the third batch is the leftover
+            states.append(loader.state_dict())
+        loader = rank(0, 1, dataset=Short(), num_shards=count, ranks=None)
+        loader.load_state_dict(merge_states(states))
+        made = calls_of(lambda: rest.extend(sample for batch in loader for sample in batch))
+        assert sorted(rest) == [5 * index + i for index in range(0, count, 2) for i in range(2, 5)]
+        return made
 
     calls(2)  # the first loader imports modules
     assert calls(400) < 5 * calls(100)
@@ -453,20 +416,16 @@ def test_batches_that_one_rank_has_delivered_ahead_do_not_come_again_after_a_mer
                     go.wait(0.01)
                 yield number
 
-    def rank(index, count, **options):
-        dataset = IterableDataset(Numbers(), num_shards=4)
-        return DataLoader(dataset, 2, ranks=(index, count), seed=0, **options)
-
     states, seen = [], []
+    shards = {"dataset": Numbers(), "num_shards": 4}
     for index in range(2):
-        with rank(index, 2, executor="thread", num_workers=2, in_order=False) as loader:
+        with rank(index, 2, **shards, executor="thread", num_workers=2, in_order=False) as loader:
             iterator = iter(loader)
-            seen += [next(iterator).tolist() for _ in range(2)]
+            seen += next(iterator) + next(iterator)
             states.append(loader.state_dict())
             go.set()
     merged = merge_states(states)
     assert merged["ahead"]
-    rest = rank(0, 1)
+    rest = rank(0, 1, **shards)
     rest.load_state_dict(merged)
-    seen += [batch.tolist() for batch in rest]
-    assert sorted(sum(seen, [])) == list(range(32))
+    assert sorted(seen + sum(rest, [])) == list(range(32))
