@@ -65,6 +65,19 @@ class ForeignBatches(Foreign):
         return iter([order[index : index + 1 + index % 3] for index in range(len(order))])
 
 
+class Restarting:
+    """A sampler of which nothing is known but its order: no epoch, and no state."""
+
+    def __init__(self, order):
+        self.order = order
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        return iter(self.order)
+
+
 class Counting:
     """A user's sampler that counts and saves its epochs itself; its orders are those of `Foreign`."""
 

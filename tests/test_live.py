@@ -1,9 +1,10 @@
-"""Samplers that change during an epoch, ranks, and what `worker_init_fn` and datasets know about their worker."""
+"""Samplers that change during an epoch, and what `worker_init_fn` and datasets know about their worker."""
 
 import threading
 
 import pytest
 from conftest import FORK, SERIAL, THREAD, crew
+from rank_models import Restarting
 
 from gluonloader import DataLoader, IterableDataset, WeightedSampler
 from gluonloader.errors import LoaderClosed
@@ -85,27 +86,17 @@ def test_a_flush_of_an_iterable_continues_after_the_last_delivered_batch(any_way
     assert seen == expected
 
 
-def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing():
-    class Plain:
-        def __len__(self):
-            return 4
-
-        def __iter__(self):
-            return iter(range(4))
-
-    iterator = iter(DataLoader(range(4), 2, sampler=Plain()))
-    with pytest.raises(TypeError, match=r"a Plain cannot return to an earlier index; add state_dict"):
-        iterator.flush()
-    assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
-
-
-def test_a_flush_of_batches_that_cannot_go_back_raises_and_changes_nothing():
-    class Batches:
-        def __iter__(self):
-            return iter([[0, 1], [2, 3]])
-
-    iterator = iter(DataLoader(range(4), batch_sampler=Batches()))
-    with pytest.raises(TypeError, match=r"a Batches cannot return to the last delivered batch; add state_dict"):
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ({"batch_size": 2, "sampler": Restarting(range(4))}, "an earlier index"),
+        ({"batch_sampler": Restarting([[0, 1], [2, 3]])}, "the last delivered batch"),
+    ],
+    ids=["sampler", "batch sampler"],
+)
+def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing(arguments, place):
+    iterator = iter(DataLoader(range(4), **arguments))
+    with pytest.raises(TypeError, match=f"a Restarting cannot return to {place}; add state_dict"):
         iterator.flush()
     assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
 
@@ -117,9 +108,6 @@ def test_a_flush_of_a_list_of_batches_draws_the_next_one_again():
     batches[1] = [3, 3]
     iterator.flush()
     assert [batch.tolist() for batch in iterator] == [[3, 3], [1, 0]]
-
-
-# -- ranks ---------------------------------------------------------------------------------------------------------
 
 
 # -- what workers know ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, children, eventually, in_child, run_program
+from rank_models import Restarting
 
 from gluonloader import DataLoader, IterableDataset, get_worker_info
 from gluonloader.errors import BatchTimeout, LoaderClosed, WorkerStartError
@@ -645,22 +646,16 @@ def test_set_epoch_after_a_load_reaches_a_sampler_without_a_public_epoch(any_way
         assert lists(loader) == rest
 
 
-def test_a_load_warns_if_the_sampler_cannot_be_moved_to_the_epoch():
-    class Plain:
-        def __len__(self):
-            return 12
-
-        def __iter__(self):
-            return iter(range(12))
-
-    with SERIAL.loader(range(12), 2, sampler=Plain()) as loader:
-        lists(loader)
-        state = loader.state_dict()
-        text = "a Plain has no epoch and no state, so it restarts from the beginning"
-        with pytest.warns(RuntimeWarning, match=text) as caught:
-            loader.load_state_dict(state)
-        assert caught[0].filename == __file__
-        assert len(lists(loader)) == 6
+@pytest.mark.filterwarnings("error", "ignore:.* ranks divide its order")
+@pytest.mark.parametrize("arguments", [{}, {"ranks": (0, 2)}], ids=str)
+def test_a_load_warns_if_the_sampler_cannot_be_moved_to_the_epoch(arguments):
+    loader = DataLoader(range(12), 2, sampler=Restarting(range(12)), seed=0, **arguments)
+    batches = lists(loader)
+    text = "a Restarting has no epoch and no state, so it restarts from the beginning"
+    with pytest.warns(RuntimeWarning, match=text) as caught:
+        loader.load_state_dict(loader.state_dict())
+    assert caught[0].filename == __file__
+    assert lists(loader) == batches
 
 
 def test_several_threads_may_iterate_a_loader_without_workers():

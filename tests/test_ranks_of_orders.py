@@ -6,24 +6,19 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import THREAD, load_or_skip
+from conftest import load_or_skip
 from mistakes import mistakes
-from rank_models import Counting, Foreign, ForeignBatches
+from rank_models import Counting, ForeignBatches, Restarting
 
 from gluonloader import (
-    BatchSampler,
     DataLoader,
     RandomSampler,
     Ranks,
     ShardedSampler,
-    WeightedSampler,
     get_rng,
     merge_states,
 )
-from gluonloader.buckets import FixedBucketSampler
 from gluonloader.options import OnError
-
-UNCOMPARED = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
 
 
 def loaders(count, policy=None, length=20, size=2, **options):
@@ -48,12 +43,6 @@ def test_by_default_all_ranks_have_equally_many_samples():
     assert [flat(lists(loader)) for loader in loaders(3, length=7)] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
 
 
-def test_the_rank_is_found_in_the_environment(monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert lists(DataLoader(range(6), 3, ranks="env")) == [[1, 3, 5]]
-
-
 def test_ranks_draw_different_random_numbers():
     class Noise:
         def __len__(self):
@@ -65,46 +54,6 @@ def test_ranks_draw_different_random_numbers():
     for order in ({"batch_size": 2}, {"batch_sampler": [[index] for index in range(8)]}):
         drawn = [DataLoader(Noise(), seed=1, ranks=(index, 4), **order) for index in range(4)]
         assert len({number for loader in drawn for number in flat(lists(loader))}) == 8
-
-
-# -- any batch again ---------------------------------------------------------------------------------------------------
-
-
-@UNCOMPARED
-@pytest.mark.parametrize(
-    "order",
-    [
-        lambda: {"shuffle": True, "last_batch": "rollover", "batch_size": 3},
-        lambda: {"batch_sampler": BatchSampler(RandomSampler(23, seed=2), 3)},
-        lambda: {"batch_sampler": FixedBucketSampler(np.arange(23) % 5, 3, 2, shuffle=True, seed=1)},
-        lambda: {"sampler": Foreign(23), "batch_size": 3},
-        lambda: {"batch_sampler": ForeignBatches(23)},
-    ],
-    ids=["rollover", "batches", "buckets", "user's", "user's batches"],
-)
-def test_batches_are_found_again(order):
-    for index in range(3):
-        loader = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
-        epochs = [lists(loader) for _ in range(2)]
-        again = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
-        for epoch, batches in enumerate(epochs):
-            for number, batch in enumerate(batches):
-                assert loader.indices(epoch, number) == again.replay(epoch, number).tolist() == batch
-            again.seek(epoch, 1)
-            assert lists(again) == batches[1:]
-        if "last_batch" not in order():  # the last epoch has carried over samples into the next one
-            again.set_epoch(0)
-            assert lists(again) == epochs[0]
-
-
-def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():
-    batches = BatchSampler(WeightedSampler(np.ones(10), 40, seed=1), 3)
-    with THREAD.loader(range(10), batch_sampler=batches, ranks=(1, 2)) as loader:
-        iterator = iter(loader)
-        first = next(iterator).tolist()
-        iterator.flush()
-        seen = [first, *lists(iterator)]
-    assert seen == [loader.indices(0, number) for number in range(7)]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -163,19 +112,6 @@ def compared(*options):
     for thread in threads:
         thread.join()
     return errors
-
-
-class Restarting:
-    """A sampler whose order differs between processes, as that of a global generator does."""
-
-    def __init__(self, order):
-        self.order = order
-
-    def __len__(self):
-        return len(self.order)
-
-    def __iter__(self):
-        return iter(self.order)
 
 
 def test_ranks_that_agree_are_compared_without_a_word():
@@ -277,29 +213,12 @@ def test_a_resumed_epoch_of_which_nothing_was_drawn_names_the_right_batch():
     assert [loader.indices(0, 1)] == [batch.tolist() for batch in iterator]
 
 
-def test_a_resumed_epoch_of_a_users_sampler_names_the_right_batch():
-    with pytest.warns(RuntimeWarning, match="has to yield the same order"):
-        _, states = run(loaders(2, length=3, size=1, sampler=Foreign(3)), 1)
-    (loader,) = loaders(1, length=3, size=1, sampler=Foreign(3))
-    loader.load_state_dict(states[0], new_batch_size=True)
-    found = [loader.indices(0, 1)]
-    assert found == [batch.tolist() for batch in loader] == [[list(Foreign(3))[2]]]
-
-
-@UNCOMPARED
+@pytest.mark.filterwarnings("ignore:.* ranks divide its order")
 def test_a_position_of_ranks_with_a_stateful_sampler_needs_ranks_in_a_single_process():
     state = run(loaders(2, sampler=Counting(20)), 2)[1][0]
     with pytest.raises(ValueError, match=r"ranks=2: .*pass ranks=\(0, 1\) to continue in a single process"):
         DataLoader(range(20), 2, sampler=Counting(20), seed=0).load_state_dict(state)
     loaders(1, sampler=Counting(20))[0].load_state_dict(state)
-
-
-@pytest.mark.filterwarnings("error", "ignore:.* ranks divide its order")
-def test_a_sampler_without_epochs_restarts_with_a_warning():
-    ranks = loaders(2, sampler=Restarting(list(range(20))))
-    _, states = run(ranks, None)
-    with pytest.warns(RuntimeWarning, match="a Restarting has no epoch and no state, so it restarts"):
-        loaders(2, sampler=Restarting(list(range(20))))[0].load_state_dict(states[0])
 
 
 class Endless:

@@ -5,6 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import ANY, SERIAL, THREAD
+from rank_models import Restarting
 from samples import FirstWaits, Keys
 
 from gluonloader import (
@@ -77,34 +78,9 @@ def test_batches_that_were_delivered_out_of_order_are_left_out(tmp_path):
         dataset.go.touch()
 
 
-def test_new_weights_change_them():
-    sampler = MixtureSampler([20, 20], [1, 0], num_samples=30, seed=1)
-    with SERIAL.loader(Keys(40), 3, sampler=sampler, batchify_fn=list) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        assert max(loader.upcoming(20)) < 20
-        iterator.sampler.weights = [0, 1]
-        iterator.flush()
-        keys = loader.upcoming(12)
-        assert min(keys) >= 20
-        assert delivered(islice(iterator, 4)) == keys
-
-
-def test_without_ranks_all_ranks_are_this_one():
-    with SERIAL.loader(Keys(40), 3, shuffle=True) as loader:
-        assert loader.upcoming(50, all_ranks=True) == loader.upcoming(50)
-
-
 def test_what_comes_next_may_be_unknown():
-    class Own:
-        def __iter__(self):
-            return iter(range(40))
-
-        def __len__(self):
-            return 40
-
-    with SERIAL.loader(Keys(40), 3, sampler=Own()) as loader:
-        with pytest.raises(ValueError, match="sampler: this Own is your own, so what it yields next"):
+    with SERIAL.loader(Keys(40), 3, sampler=Restarting(range(40))) as loader:
+        with pytest.raises(ValueError, match="sampler: this Restarting is your own, so what it yields next"):
             loader.upcoming(3)
     with SERIAL.loader(Keys(40), 3, shuffle=True, last_batch="rollover", ranks=Ranks(0, 3)) as loader:
         list(loader)
