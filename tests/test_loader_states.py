@@ -96,19 +96,26 @@ class Slow:
         return index
 
 
-def test_a_batch_that_completes_after_its_timeout_is_not_taken_for_another():
-    dataset, seen, late = Slow(2), [], 0
-    with THREAD.loader(dataset, 1, num_workers=1, in_order=False, timeout=0.2, prefetch=2) as loader:
+def read_despite_timeouts(go_on, dataset, **arguments):
+    """The samples, and the number of timeouts; the first timeout sets the event for which the dataset waits."""
+    seen, late = [], 0
+    with THREAD.loader(dataset, 1, num_workers=1, timeout=0.2, prefetch=2, **arguments) as loader:
         iterator = iter(loader)
         while True:
             try:
                 seen.append(int(next(iterator)[0]))
             except BatchTimeout:
                 late += 1
-                dataset.go_on.set()
+                go_on.set()
             except StopIteration:
                 break
     assert late >= 1
+    return seen, late
+
+
+def test_a_batch_that_completes_after_its_timeout_is_not_taken_for_another():
+    dataset = Slow(2)
+    seen, late = read_despite_timeouts(dataset.go_on, dataset, in_order=False)
     assert len(seen) + late == 12
     assert len(set(seen)) == len(seen)
 
@@ -121,17 +128,7 @@ def test_a_stream_that_a_thread_reads_goes_on_after_a_timeout():
         go_on.wait(30)
         yield from range(1, 6)
 
-    with THREAD.loader(IterableDataset(numbers), 1, num_workers=1, timeout=0.2, prefetch=2) as loader:
-        iterator, seen, late = iter(loader), [], 0
-        while True:
-            try:
-                seen.append(int(next(iterator)[0]))
-            except BatchTimeout:
-                late += 1
-                go_on.set()
-            except StopIteration:
-                break
-    assert late >= 1
+    seen, _ = read_despite_timeouts(go_on, IterableDataset(numbers))
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
@@ -315,35 +312,41 @@ def test_a_daemon_thread_that_iterates_when_the_program_ends_prints_nothing(way)
         assert (run.returncode, run.stderr) == (0, "")
 
 
-def remember_seed(info):
-    global worker_seed
-    worker_seed = info.seed
+def remember(info):
+    global start
+    start = info
 
 
-class WorkerSeeds:
+class Starts:
+    """Each sample is what its worker knows: its seed, its payload, and the epoch in which it started."""
+
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return np.array([worker_seed, get_worker_info().payload], np.uint64)
+        return np.array([start.seed, get_worker_info().payload, start.epoch], np.uint64)
 
 
 def payload(info, worker):
     return info.seed
 
 
-def test_workers_know_the_seed_of_a_position(any_way):
+def test_workers_know_the_seed_and_the_epoch_of_a_position(any_way):
     """A loader without a seed takes the seed of the position that it loads, and so do its workers."""
-    kwargs = {"seed": None, "worker_init_fn": remember_seed, "worker_payload": payload}
+    kwargs = {"seed": None, "worker_init_fn": remember, "worker_payload": payload}
     kwargs["num_workers"] = int(any_way.parallel)  # several workers would have different seeds
-    with any_way.loader(WorkerSeeds(), 2, **kwargs) as loader:
-        iterator = iter(loader)
-        first, state = next(iterator).tolist(), loader.state_dict()
-    with any_way.loader(WorkerSeeds(), 2, **kwargs) as loader:
-        assert next(iter(loader)).tolist() != first
-        loader.load_state_dict(state)
+    with any_way.loader(Starts(), 2, True, **kwargs) as loader:
+        loader.set_epoch(3)
+        first, state = next(iter(loader)).tolist(), loader.state_dict()
+    with any_way.loader(Starts(), 2, True, **kwargs) as loader:
+        loader.load_state_dict(state)  # before the workers start
         assert lists(loader) == [first]
-        assert lists(loader) == [first, first]
+        assert [row[2] for row in first] == [3, 3]
+    with any_way.loader(Starts(), 2, True, **kwargs) as loader:
+        assert next(iter(loader)).tolist()[0][0] != first[0][0]
+        loader.load_state_dict(state)
+        assert [row[:2] for batch in lists(loader) for row in batch] == [first[0][:2]] * 2
+        assert [row[:2] for batch in lists(loader) for row in batch] == [first[0][:2]] * 4
 
 
 def test_a_state_that_the_dataset_refuses_changes_nothing(any_way):
@@ -379,12 +382,14 @@ def test_a_position_replaces_carried_indices_that_json_cannot_hold():
         assert lists(loader) == [[1, 2]]
 
 
-def test_a_copy_starts_no_workers_before_it_is_used():
+def test_a_copy_starts_no_workers_before_it_is_used(no_leaks):
     with FORK.loader(range(6), 2, auto_reload=True) as loader:
         before = set(children())
         with pickle.loads(pickle.dumps(loader)) as copy:
+            assert len(copy) == 3
             assert set(children()) == before
             assert len(list(copy)) == 3
+        pickle.loads(pickle.dumps(loader)).close()
 
 
 def test_an_interrupt_loses_no_batch_without_workers():
@@ -586,64 +591,6 @@ def test_an_iterator_from_before_a_load_raises_loader_closed(any_way):
         ):
             list(old)
         assert len(lists(loader)) == 19
-
-
-class StartEpochs:
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return start_epoch
-
-
-def remember_epoch(info):
-    global start_epoch
-    start_epoch = info.epoch
-
-
-def test_workers_that_start_after_a_load_know_the_epoch(any_way):
-    def make():
-        return any_way.loader(StartEpochs(), 2, True, seed=None, worker_init_fn=remember_epoch)
-
-    with make() as loader:
-        loader.set_epoch(3)
-        next(iter(loader))
-        state = loader.state_dict()
-    with make() as loader:
-        loader.load_state_dict(state)
-        assert lists(loader) == [[3, 3]]
-
-
-class NeedsSetEpoch:
-    """A user's sampler: it needs `set_epoch`, and has no public epoch."""
-
-    def __init__(self):
-        self._epoch = 0
-
-    def set_epoch(self, epoch):
-        self._epoch = epoch
-
-    def __len__(self):
-        return 12
-
-    def __iter__(self):
-        return iter(np.random.RandomState(self._epoch).permutation(12).tolist())
-
-
-@pytest.mark.parametrize("auto_reload", [False, True])
-def test_set_epoch_after_a_load_reaches_a_sampler_without_a_public_epoch(any_way, auto_reload):
-    def make():
-        return any_way.loader(range(12), 2, sampler=NeedsSetEpoch(), auto_reload=auto_reload)
-
-    with make() as loader:
-        loader.set_epoch(3)
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        state, rest = loader.state_dict(), lists(iterator)
-    with make() as loader:
-        loader.load_state_dict(state)
-        loader.set_epoch(3)
-        assert lists(loader) == rest
 
 
 @pytest.mark.filterwarnings("error", "ignore:.* ranks divide its order")

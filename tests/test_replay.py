@@ -230,38 +230,6 @@ def test_generators_that_are_not_seeded_are_restored_too(any_way):
         assert dataset.held[0].bit_generator.state == state
 
 
-class Plain:
-    """A user's sampler whose epoch the loader cannot read."""
-
-    def __init__(self):
-        self.set_epoch(0)
-
-    def __len__(self):
-        return LENGTH
-
-    def set_epoch(self, epoch):
-        self.order = random.Random(epoch).sample(range(LENGTH), LENGTH)
-
-    def __iter__(self):
-        return iter(self.order)
-
-
-@pytest.mark.parametrize("wrap", [lambda sampler: sampler, lambda sampler: ShardedSampler(sampler, 2, 1)])
-@pytest.mark.parametrize("kind", [Plain, Epochal])
-@pytest.mark.filterwarnings("ignore:a Plain has no epoch")
-def test_seek_sets_the_epoch_of_a_users_sampler(kind, wrap):
-    loader = DataLoader(range(LENGTH), 4, sampler=wrap(kind()), seed=1)
-    whole = []
-    for epoch in range(3):
-        loader.set_epoch(epoch)
-        whole.append([batch.tolist() for batch in loader])
-    for loader in (loader, DataLoader(range(LENGTH), 4, sampler=wrap(kind()), seed=1)):
-        loader.seek(2, 3)
-        assert loader.indices(2, 1) == whole[2][1]
-        assert [batch.tolist() for batch in loader] == whole[2][3:]
-        assert loader.indices(1, 1) == whole[1][1]
-
-
 def test_replay_calls_worker_init_fn_once_and_passes_on_errors_with_their_place():
     calls = []
 
@@ -423,25 +391,6 @@ def test_a_users_sampler_that_was_changed_meanwhile_is_an_error():
     loader.set_epoch(2)
     third = [batch.tolist() for batch in loader]
     assert loader.indices(2, 3) == third[3]
-
-
-def test_after_a_resume_with_another_number_of_shards_the_batches_from_there_on_are_known():
-    def make(shards):
-        return DataLoader(range(60), 4, sampler=ShardedSampler(RandomSampler(60, 1), shards, 0), seed=1)
-
-    saved = make(2)
-    iterator = iter(saved)
-    next(iterator), next(iterator)
-    loader = make(3)
-    loader.load_state_dict(saved.state_dict())
-    with pytest.raises(ValueError, match="resumed at batch 2 with another batch_size or other ranks"):
-        loader.indices(0, 1)
-    before = [loader.indices(0, number) for number in range(2, 6)]
-    rest = [batch.tolist() for batch in loader]
-    assert before == rest == [loader.indices(0, number) for number in range(2, 6)]
-    with pytest.raises(ValueError, match="resumed at batch 2"):
-        loader.replay(0, 0)
-    assert loader.indices(1, 0) == [int(i) for i in next(iter(loader))]
 
 
 def test_a_stateful_sampler_is_known_from_its_first_known_state_on():

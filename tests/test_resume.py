@@ -342,13 +342,6 @@ def test_a_pickle_in_mid_epoch_resumes_in_another_process(way, what, tmp_path):
     assert len(seen) + len(left) == 10
 
 
-def test_a_pickled_loader_that_is_never_used_starts_nothing(no_leaks):
-    with FORK.loader(range(20), 2) as loader:
-        copy = pickle.loads(pickle.dumps(loader))
-    assert len(copy) == 10
-    copy.close()
-
-
 def test_batch_sampler_state_is_checked_by_kind():
     ours = DataLoader(range(6), batch_sampler=BatchSampler(range(6), 2))
     state = ours.state_dict()

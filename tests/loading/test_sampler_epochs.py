@@ -119,10 +119,11 @@ KINDS = {
     "counting": lambda: {"batch_size": SIZE, "sampler": SelfCounting()},
     "stateful": lambda: {"batch_size": SIZE, "sampler": Stateful()},
     "share": lambda: {"batch_size": SIZE, "sampler": ShardedSampler(Readable(), 1, 0)},
+    "hidden share": lambda: {"batch_size": SIZE, "sampler": ShardedSampler(Hidden(), 1, 0)},
     "batches": lambda: {"batch_sampler": Batches(Readable())},
     "around": lambda: {"batch_sampler": Around(Readable())},
 }
-SHOWS_EPOCH = [name for name in KINDS if name not in ("hidden", "batches")]
+SHOWS_EPOCH = [name for name in KINDS if name not in ("hidden", "hidden share", "batches")]
 
 
 def expected(epoch):
@@ -212,6 +213,19 @@ def test_a_resumed_loader_has_the_same_order(any_way, kind, epochs):
             assert [read(loader) for _ in (*rest, 1)] == [*rest, expected(epochs + 1)]
 
 
+@pytest.mark.parametrize("auto_reload", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_set_epoch_of_the_loaded_epoch_keeps_the_position(any_way, kind, auto_reload):
+    with any_way.loader(range(LENGTH), auto_reload=auto_reload, **KINDS[kind]()) as loader:
+        loader.set_epoch(3)
+        read(loader, 1)
+        state = loader.state_dict()
+    with any_way.loader(range(LENGTH), auto_reload=auto_reload, **KINDS[kind]()) as loader:
+        loader.load_state_dict(state)
+        loader.set_epoch(3)
+        assert read(loader) == expected(3)[1:]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in SHOWS_EPOCH if kind != "around"])
 def test_a_state_contains_the_epoch_that_the_user_has_set(any_way, kind):
     with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
@@ -247,8 +261,11 @@ def test_replay_knows_the_order_of_all_epochs(kind):
     for epoch in range(5):
         for other in (loader, fresh):
             assert other.indices(epoch, 1) == other.replay(epoch, 1).tolist() == expected(epoch)[1]
-    fresh.seek(2, 1)
-    assert read(fresh) + read(fresh) == expected(2)[1:] + expected(3)
+    for other in (loader, fresh):
+        other.seek(2, 1)
+        assert other.indices(2, 0) == expected(2)[0]
+        assert read(other) + read(other) == expected(2)[1:] + expected(3)
+        assert other.indices(1, 1) == expected(1)[1]
 
 
 @pytest.mark.parametrize("kind", SHOWS_EPOCH)

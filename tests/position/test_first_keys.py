@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import SERIAL
+from rank_models import Restarting
 
 from gluonloader import BatchSampler, DataLoader, MixtureSampler, RandomSampler, ShardedSampler, WeightedSampler
 from gluonloader.state import add_checksum
@@ -19,30 +20,17 @@ ORDERS = [np.random.default_rng(seed).permutation(LENGTH).tolist() for seed in r
 OTHER, SHORT = "another order than before the state was saved", "ends before the position of the loaded state"
 
 
-class Users:
-    """A sampler of which nothing is known but its order."""
-
-    def __init__(self, order):
-        self.order = order
-
-    def __len__(self):
-        return len(self.order)
-
-    def __iter__(self):
-        return iter(self.order)
-
-
-class Generated(Users):
+class Generated(Restarting):
     def __iter__(self):
         yield from map(np.int64, self.order)
 
 
-class Texts(Users):
+class Texts(Restarting):
     def __iter__(self):
         return (f"sample {key}" for key in self.order)
 
 
-class Pairs(Users):
+class Pairs(Restarting):
     """A batch sampler that yields the same array each time, as some samplers do to save memory."""
 
     def __len__(self):
@@ -55,13 +43,13 @@ class Pairs(Users):
             yield pair
 
 
-class OfRank(Users):
+class OfRank(Restarting):
     """A sampler that yields other indices on each rank, as torch's DistributedSampler."""
 
     rank = 0
 
 
-class Stateful(Users):
+class Stateful(Restarting):
     def state_dict(self):
         return {"left": self.order[2:]}
 
@@ -75,16 +63,16 @@ class Named(dict):
 
 
 WAYS = {
-    "sampler": lambda order: {"batch_size": 2, "sampler": Users(order)},
+    "sampler": lambda order: {"batch_size": 2, "sampler": Restarting(order)},
     "generator": lambda order: {"batch_size": 2, "sampler": Generated(order)},
     "list": lambda order: {"batch_size": 2, "sampler": order},
     "array": lambda order: {"batch_size": 2, "sampler": np.array(order)},
     "batch sampler": lambda order: {"batch_sampler": Pairs(order)},
-    "BatchSampler": lambda order: {"batch_sampler": BatchSampler(Users(order), 2)},
-    "rank": lambda order: {"batch_size": 2, "sampler": Users(order), "ranks": (1, 2)},
+    "BatchSampler": lambda order: {"batch_sampler": BatchSampler(Restarting(order), 2)},
+    "rank": lambda order: {"batch_size": 2, "sampler": Restarting(order), "ranks": (1, 2)},
     "rank, list": lambda order: {"batch_size": 2, "sampler": order, "ranks": (1, 2)},
     "rank, batch sampler": lambda order: {"batch_sampler": Pairs(order), "ranks": (1, 2)},
-    "rank, BatchSampler": lambda order: {"batch_sampler": BatchSampler(Users(order), 2), "ranks": (1, 2)},
+    "rank, BatchSampler": lambda order: {"batch_sampler": BatchSampler(Restarting(order), 2), "ranks": (1, 2)},
 }
 
 
@@ -119,7 +107,7 @@ def test_another_order_is_a_warning_and_the_same_order_is_none(name, epochs, bat
 
 def test_the_order_may_be_compared_by_other_ranks_with_another_batch_size():
     def some(order, batch_size, ranks):
-        return {"batch_size": batch_size, "sampler": Users(order), "ranks": ranks}
+        return {"batch_size": batch_size, "sampler": Restarting(order), "ranks": ranks}
 
     assert resumed(some(ORDERS[0], 6, (0, 2)), some(ORDERS[0], 4, (1, 3)), 3)[0] == []
     (text,), _ = resumed(some(ORDERS[0], 6, (0, 2)), some(ORDERS[1], 4, (1, 3)), 3)
@@ -157,7 +145,7 @@ class Grid(dict):
         return key[0]
 
 
-class Points(Users):
+class Points(Restarting):
     def __init__(self, order, other):
         super().__init__(order)
         self.other = other
@@ -195,7 +183,7 @@ INNER = {
 @pytest.mark.parametrize("name", INNER)
 def test_a_sampler_in_a_users_sampler_is_compared(name):
     which = "batch_sampler" if name == "TokenBatchSampler" else "sampler"
-    one, same, other = ({which: Users(INNER[name](seed))} for seed in (1, 1, 2))
+    one, same, other = ({which: Restarting(INNER[name](seed))} for seed in (1, 1, 2))
     if which == "sampler":
         one, same, other = ({**given, "batch_size": 2} for given in (one, same, other))
     assert resumed(one, same, 5)[0] == []
@@ -240,7 +228,7 @@ def test_an_epoch_that_is_set_after_the_load_of_a_position_is_a_warning():
     next(iter(loader))
 
 
-class Distributed(Users):
+class Distributed(Restarting):
     """Has the attributes of torch's DistributedSampler."""
 
     num_replicas, rank, epoch = 2, 0, 0
@@ -282,7 +270,7 @@ def test_batches_of_tensors():
     ],
 )
 def test_wrong_states_are_refused(saved, match):
-    loader = DataLoader(range(LENGTH), 2, sampler=Users(ORDERS[0]), seed=0)
+    loader = DataLoader(range(LENGTH), 2, sampler=Restarting(ORDERS[0]), seed=0)
     next(iter(loader))
     state = loader.state_dict()
     state["sampler"]["first_keys"] = saved
@@ -293,7 +281,7 @@ def test_wrong_states_are_refused(saved, match):
 def test_a_sampler_in_a_users_sampler_goes_back_to_the_position_after_a_resume():
     def make():
         return DataLoader(
-            range(LENGTH), 2, sampler=Users(RandomSampler(LENGTH, seed=1)), num_workers=1, thread_pool=True
+            range(LENGTH), 2, sampler=Restarting(RandomSampler(LENGTH, seed=1)), num_workers=1, thread_pool=True
         )
 
     with make() as loader:
