@@ -421,45 +421,36 @@ def test_an_exit_in_worker_init_fn_is_an_error_at_once():
         next(iter(THREAD.loader(range(4), 2, worker_init_fn=leave)))
 
 
+class FailsOnce(Restarting):
+    """A sampler that fails to start the next pass if `fails` is set."""
+
+    fails = False
+
+    def __iter__(self):
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("not yet")
+        return super().__iter__()
+
+
 def test_a_sampler_that_fails_to_start_loses_no_batch_of_the_epoch_before():
-    class Once:
-        passes = 0
-
-        def __len__(self):
-            return 4
-
-        def __iter__(self):
-            self.passes += 1
-            if self.passes == 2:
-                raise RuntimeError("no second pass yet")
-            return iter(range(4))
-
-    loader = DataLoader(range(4), 2, sampler=Once(), auto_reload=True)
-    assert lists(loader) == [[0, 1], [2, 3]]
-    assert lists(loader) == [[0, 1], [2, 3]]
+    sampler = FailsOnce(range(4))
+    loader = DataLoader(range(4), 2, sampler=sampler, auto_reload=True)
+    iterator = iter(loader)
+    sampler.fails = True  # when auto_reload starts the next epoch
+    assert lists(iterator) == lists(loader) == [[0, 1], [2, 3]]
+    assert not sampler.fails
 
 
 def test_a_sampler_that_fails_to_start_does_not_lose_a_loaded_position():
-    class Once:
-        fails = False
-
-        def __len__(self):
-            return 6
-
-        def __iter__(self):
-            if self.fails:
-                self.fails = False
-                raise RuntimeError("not yet")
-            return iter(range(6))
-
-    loader, sampler = DataLoader(range(6), 2, sampler=Once(), seed=0), Once()
+    sampler = FailsOnce(range(6))
+    loader = DataLoader(range(6), 2, sampler=sampler, seed=0)
     next(iter(loader))
-    resumed = DataLoader(range(6), 2, sampler=sampler, seed=0)
-    resumed.load_state_dict(loader.state_dict())
+    loader.load_state_dict(loader.state_dict())
     sampler.fails = True
     with pytest.raises(RuntimeError, match="not yet"):
-        iter(resumed)
-    assert lists(resumed) == [[2, 3], [4, 5]]
+        iter(loader)
+    assert lists(loader) == [[2, 3], [4, 5]]
 
 
 class FailsToStart:

@@ -5,7 +5,6 @@ import json
 import pickle
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -160,8 +159,14 @@ def state_in_mid_epoch():
 
 
 def test_a_changed_field_with_a_plausible_value_is_refused():
-    for changes in ({"batch": 2}, {"epoch": 5}, {"carried": [4, 5]}):
-        with pytest.raises(ValueError, match="state: check=.*changed after it was saved"):
+    changed = "state: check=.*changed after it was saved"
+    for changes, text in [
+        ({"batch": 2}, changed),
+        ({"epoch": 5}, changed),
+        ({"carried": [4, 5]}, changed),
+        ({"version": 2}, "state: version=2: this release of gluonloader loads only version 1"),
+    ]:
+        with pytest.raises(ValueError, match=text):
             make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), **changes})
 
 
@@ -208,11 +213,6 @@ class Odd(Stateful):
 def test_a_sampler_whose_state_json_cannot_hold_is_named(state):
     with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot store"):
         DataLoader(range(LENGTH), 2, sampler=Odd(state)).state_dict()
-
-
-def test_another_version_is_refused():
-    with pytest.raises(ValueError, match="state: version=2: this release of gluonloader loads only version 1"):
-        make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), "version": 2})
 
 
 @pytest.mark.parametrize(
@@ -342,14 +342,10 @@ def test_a_pickle_in_mid_epoch_resumes_in_another_process(way, what, tmp_path):
     assert len(seen) + len(left) == 10
 
 
-def test_batch_sampler_state_is_checked_by_kind():
-    ours = DataLoader(range(6), batch_sampler=BatchSampler(range(6), 2))
-    state = ours.state_dict()
+def test_a_batch_sampler_of_another_kind_is_refused():
+    state = DataLoader(range(6), batch_sampler=BatchSampler(range(6), 2)).state_dict()
     with pytest.raises(ValueError, match=r"state: sampler\.kind='range': this sampler has kind='list'"):
         DataLoader(range(6), batch_sampler=[[0], [1]]).load_state_dict(state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ours.load_state_dict(state)
 
 
 PARTS = {
@@ -363,27 +359,19 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_other_indices_of_a_subset_are_a_warning(name):
-    with SERIAL.loader(PARTS[name](0), 1) as loader:
-        next(iter(loader))
-        state = json.loads(json.dumps(loader.state_dict()))
-    with SERIAL.loader(PARTS[name](0), 1) as loader:
-        loader.load_state_dict(state)
-    with (
-        SERIAL.loader(PARTS[name](1), 1) as loader,
-        pytest.warns(RuntimeWarning, match="this Subset has other indices") as caught,
-    ):
-        loader.load_state_dict(state)
+    loader, same, other = (DataLoader(PARTS[name](seed), 1, seed=0) for seed in (0, 0, 1))
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    same.load_state_dict(state)
+    with pytest.warns(RuntimeWarning, match="this Subset has other indices") as caught:
+        other.load_state_dict(state)
     assert caught[0].filename == __file__
 
 
 def test_joined_datasets_of_other_lengths_are_refused():
-    with SERIAL.loader(ConcatDataset(range(10), range(10)), 1) as loader:
-        state = loader.state_dict()
-    with (
-        SERIAL.loader(ConcatDataset(range(5), range(15)), 1) as loader,
-        pytest.raises(ValueError, match=r"state: data.lengths=\[10, 10\]: this ConcatDataset has lengths=\[5, 15\]"),
-    ):
-        loader.load_state_dict(state)
+    state = DataLoader(ConcatDataset(range(10), range(10)), 1).state_dict()
+    with pytest.raises(ValueError, match=r"state: data.lengths=\[10, 10\]: this ConcatDataset has lengths=\[5, 15\]"):
+        DataLoader(ConcatDataset(range(5), range(15)), 1).load_state_dict(state)
 
 
 ALIKE = {
@@ -403,9 +391,9 @@ ALIKE = {
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_samplers_that_differ_only_in_their_indices_are_refused(name):
-    with SERIAL.loader(range(40), **ALIKE[name](False)) as loader:
-        next(iter(loader))
-        state = json.loads(json.dumps(loader.state_dict()))
-        loader.load_state_dict(state)
-    with SERIAL.loader(range(40), **ALIKE[name](True)) as loader, pytest.raises(ValueError, match=r"state: sampler\."):
-        loader.load_state_dict(state)
+    loader, other = (DataLoader(range(40), seed=0, **ALIKE[name](one)) for one in (False, True))
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    loader.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"state: sampler\."):
+        other.load_state_dict(state)
