@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from conftest import examples
 from order_positions import position
-from rank_models import Foreign
+from rank_models import Foreign, Restarting
+from samples import Keys
 from state_editor import as_saved, edited, sealed
 from state_models import cut, is_ahead, of_indices, of_shards, weights_in
 
@@ -52,14 +53,9 @@ class Refused(ValueError):
     """Code of the user does not accept a state."""
 
 
-class Echo:
-    """Accepts any key as an index."""
-
-    def __len__(self):
-        return LENGTH
-
-    def __getitem__(self, key):
-        return key
+class Echo(Keys):
+    def __init__(self):
+        super().__init__(LENGTH)
 
 
 class StatefulEcho(Echo):
@@ -574,28 +570,14 @@ def test_an_index_that_was_carried_over_is_one_of_the_sampler(sampler, key, othe
 
 
 def test_an_index_of_a_users_sampler_is_the_users_matter():
-    class Names:
-        def __iter__(self):
-            return iter(["a", "b"])
-
-        def __len__(self):
-            return 2
-
-    loader = DataLoader(Echo(), 3, sampler=Names(), last_batch="rollover", batchify_fn=list)
+    loader = DataLoader(Echo(), 3, sampler=Restarting(["a", "b"]), last_batch="rollover", batchify_fn=list)
     state = loader.state_dict()
     loader.load_state_dict(sealed({**state, "carried": ["z"]}))
     assert list(loader) == [["z", "a", "b"]]
 
 
 def test_very_many_batches_may_have_been_delivered_ahead():
-    class Huge:
-        def __len__(self):
-            return 10**12
-
-        def __getitem__(self, index):
-            return index
-
-    loader = DataLoader(Huge(), 1, shuffle=True, seed=1)
+    loader = DataLoader(Keys(10**12), 1, shuffle=True, seed=1)
     state = resealed(loader.state_dict(), ahead=[[1, 10**12 - 1]])
     with bounded():
         loader.load_state_dict(state)

@@ -15,7 +15,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, children, eventually, in_child, run_program
 from rank_models import Restarting
 
-from gluonloader import DataLoader, IterableDataset, get_worker_info
+from gluonloader import DataLoader, IterableDataset, SimpleDataset, get_worker_info
 from gluonloader.errors import BatchTimeout, LoaderClosed, WorkerStartError
 from gluonloader.state import add_checksum
 
@@ -143,10 +143,11 @@ class Level:
         return self.level * 100 + index
 
     def state_dict(self):
-        return {"level": np.int64(self.level)}
+        return {"level": np.full(2, self.level, "f4")}
 
     def load_state_dict(self, state):
-        self.level = state["level"]
+        assert state["level"].dtype == np.float32
+        self.level = int(state["level"][0])
 
 
 def test_the_datasets_state_is_restored_before_workers_read_it(any_way):
@@ -393,23 +394,18 @@ def test_a_copy_starts_no_workers_before_it_is_used(no_leaks):
 
 
 def test_an_interrupt_loses_no_batch_without_workers():
-    class Interrupted:
-        interrupt = True
+    interrupted_at = {2}
 
-        def __len__(self):
-            return 6
+    def interrupt(index):
+        if index in interrupted_at:
+            raise KeyboardInterrupt
+        return index
 
-        def __getitem__(self, index):
-            if index == 2 and self.interrupt:
-                raise KeyboardInterrupt
-            return index
-
-    dataset = Interrupted()
-    iterator = iter(DataLoader(dataset, 1))
+    iterator = iter(DataLoader(SimpleDataset(range(6)).transform(interrupt), 1))
     seen = [next(iterator)[0], next(iterator)[0]]
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
-    dataset.interrupt = False
+    interrupted_at.clear()
     assert seen + [batch[0] for batch in iterator] == list(range(6))
 
 
@@ -453,20 +449,15 @@ def test_a_sampler_that_fails_to_start_does_not_lose_a_loaded_position():
     assert lists(loader) == [[2, 3], [4, 5]]
 
 
-class FailsToStart:
-    """Its first sample raises what a loader inside the dataset would raise."""
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        if index == 0:
-            raise WorkerStartError("workers of another loader")
-        return index
+def fail_to_start(index):
+    """Raises what a loader inside the dataset would raise."""
+    if index == 0:
+        raise WorkerStartError("workers of another loader")
+    return index
 
 
 def test_a_start_error_of_a_loader_in_the_dataset_does_not_close_this_one(any_way):
-    with any_way.loader(FailsToStart(), 2) as loader:
+    with any_way.loader(SimpleDataset(range(4)).transform(fail_to_start), 2) as loader:
         iterator = iter(loader)
         with pytest.raises(WorkerStartError, match="of another loader"):
             next(iterator)

@@ -15,6 +15,7 @@ from gluonloader import (
     RandomSampler,
     Ranks,
     ShardedSampler,
+    SimpleDataset,
     get_rng,
     merge_states,
 )
@@ -44,15 +45,9 @@ def test_by_default_all_ranks_have_equally_many_samples():
 
 
 def test_ranks_draw_different_random_numbers():
-    class Noise:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, index):
-            return get_rng().integers(2**62)
-
+    noise = SimpleDataset(range(8)).transform(lambda index: get_rng().integers(2**62))
     for order in ({"batch_size": 2}, {"batch_sampler": [[index] for index in range(8)]}):
-        drawn = [DataLoader(Noise(), seed=1, ranks=(index, 4), **order) for index in range(4)]
+        drawn = [DataLoader(noise, seed=1, ranks=(index, 4), **order) for index in range(4)]
         assert len({number for loader in drawn for number in flat(lists(loader))}) == 8
 
 
@@ -260,16 +255,9 @@ def test_mistakes(mistake):
 
 
 def test_errors_of_all_ranks_count_in_a_merged_state():
-    class Broken:
-        def __len__(self):
-            return 20
-
-        def __getitem__(self, index):
-            return 1 // (index > 7)
-
-    states = []
+    broken, states = SimpleDataset(range(20)).transform(lambda index: 1 // (index > 7)), []
     for index in range(2):
-        iterator = iter(DataLoader(Broken(), 2, seed=0, ranks=(index, 2), on_error=OnError("skip", 100)))
+        iterator = iter(DataLoader(broken, 2, seed=0, ranks=(index, 2), on_error=OnError("skip", 100)))
         next(iterator)  # the first four samples of this rank are skipped
         states.append(iterator.state_dict())
     assert [state["errors"] for state in [*states, merge_states(states)]] == [4, 4, 8]

@@ -25,11 +25,6 @@ class Generated(Restarting):
         yield from map(np.int64, self.order)
 
 
-class Texts(Restarting):
-    def __iter__(self):
-        return (f"sample {key}" for key in self.order)
-
-
 class Pairs(Restarting):
     """A batch sampler that yields the same array each time, as some samplers do to save memory."""
 
@@ -55,11 +50,6 @@ class Stateful(Restarting):
 
     def load_state_dict(self, state):
         self.order = state["left"]
-
-
-class Named(dict):
-    def __getitem__(self, key):
-        return int(key.removeprefix("sample "))
 
 
 WAYS = {
@@ -127,48 +117,40 @@ def test_an_order_that_ends_before_the_position_is_a_warning(name):
     assert resumed(WAYS[name](ORDERS[0]), WAYS[name](ORDERS[0][:90]), 45) == ([], [])
 
 
-def test_keys_of_text_are_compared():
-    before, after = ({"batch_size": 2, "sampler": Texts(order)} for order in ORDERS)
-    assert resumed(before, before, 5, Named())[0] == []
-    (text,), _ = resumed(before, after, 5, Named())
-    assert OTHER in text
-
-
 @pytest.mark.parametrize("kind", [OfRank, Stateful])
 def test_the_order_of_another_rank_and_one_with_a_state_are_not_compared(kind):
     before, after = ({"batch_size": 2, "sampler": kind(order)} for order in ORDERS)
     assert resumed(before, after, 5)[0] == []
 
 
-class Grid(dict):
+class Zeros(dict):
+    """Has a sample for each key."""
+
     def __getitem__(self, key):
-        return key[0]
-
-
-class Points(Restarting):
-    def __init__(self, order, other):
-        super().__init__(order)
-        self.other = other
-
-    def __iter__(self):
-        return ((key, self.other) for key in self.order)
+        return 0
 
 
 @pytest.mark.parametrize(
-    "other",
-    [0.5, None, {"a": 1}, np.arange(3), np.str_("a"), frozenset({"a", "b"})],
-    ids=["float", "None", "dict", "array", "text", "set"],
+    "kind",
+    [
+        lambda key: f"sample {key}",
+        *(
+            lambda key, other=other: (key, other)
+            for other in (0.5, None, {"a": 1}, np.arange(3), np.str_("a"), frozenset({"a", "b"}))
+        ),
+    ],
+    ids=["text", "and float", "and None", "and dict", "and array", "and text", "and set"],
 )
-def test_keys_that_contain_numbers_and_text_are_compared(other):
-    before, after = ({"batch_size": 2, "sampler": Points(order, other)} for order in ORDERS)
-    assert resumed(before, before, 5, Grid())[0] == []
-    (text,), _ = resumed(before, after, 5, Grid())
+def test_keys_that_contain_numbers_and_text_are_compared(kind):
+    before, after = ({"batch_size": 2, "sampler": Restarting([*map(kind, order)])} for order in ORDERS)
+    assert resumed(before, before, 5, Zeros())[0] == []
+    (text,), _ = resumed(before, after, 5, Zeros())
     assert OTHER in text
 
 
 def test_other_keys_are_not_compared():
-    before, after = ({"batch_size": 2, "sampler": Points(order, Grid)} for order in ORDERS)
-    assert resumed(before, after, 5, Grid())[0] == []
+    before, after = ({"batch_size": 2, "sampler": Restarting([(key, Zeros) for key in order])} for order in ORDERS)
+    assert resumed(before, after, 5, Zeros())[0] == []
 
 
 INNER = {

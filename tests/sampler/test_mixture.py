@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import pickle
 from collections import deque
 from itertools import islice, zip_longest
 
@@ -313,17 +312,6 @@ def test_a_schedule_that_was_edited_since_the_state_was_saved_is_a_warning():
     assert [place for place, _ in position(edited)["changes"]] == [0, 15_000]
 
 
-def test_a_position_after_a_change_that_was_drawn_ahead():
-    sampler = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
-    keys = iter(sampler)
-    first = list(islice(keys, 100))
-    sampler.weights = [0, 1]
-    second = list(islice(keys, 100))
-    fresh = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
-    again = resumed(fresh, position(sampler, 0, 60), 60)
-    assert list(islice(again, 140)) == (first + second)[60:]
-
-
 def test_new_weights_replace_those_that_were_drawn_ahead():
     sizes = [1000, 1000, 1000]
     sampler = MixtureSampler(sizes, weights=[1, 0, 0], num_samples=2000, seed=1)
@@ -394,27 +382,12 @@ def test_ranks_change_their_weights_at_the_same_place():
     assert prefixes(merged, [500, 500], 1)
 
 
-def test_it_can_be_pickled():
-    sampler = MixtureSampler([50, 20], weights=[1, 2], num_samples=60, seed=1)
-    list(sampler)
-    again = pickle.loads(pickle.dumps(sampler))
-    assert list(again) == list(sampler)
-
-
 def test_the_state_is_small_and_does_not_grow():
     sampler = MixtureSampler([10**9] * 10, num_samples=10**9, seed=0)
     for step in range(5):
         sampler.schedule([(10**8 * (step + 1), np.random.default_rng(step).random(10))])
     next(iter(sampler))
     assert len(json.dumps(position(sampler, 0, 1))) < 2000
-
-
-def test_shares_of_ranks():
-    def make():
-        return MixtureSampler([30, 20], weights=[1, 2], num_samples=50, seed=1)
-
-    order = list(make())
-    assert [list(ShardedSampler(make(), 3, rank, "keep")) for rank in range(3)] == [order[rank::3] for rank in range(3)]
 
 
 def test_a_dict_names_the_sources():

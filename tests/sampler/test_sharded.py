@@ -15,6 +15,7 @@ from gluonloader import (
     DataLoader,
     RandomSampler,
     ShardedSampler,
+    SimpleDataset,
     SubsetSampler,
     get_rng,
 )
@@ -169,12 +170,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, source, package):
         ShardedSampler.of_rank(range(4), source)
 
 
-class Augmented:
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        return index, get_rng().integers(2**62)
+AUGMENTED = SimpleDataset(range(40)).transform(lambda index: (index, get_rng().integers(2**62)))
 
 
 @pytest.mark.parametrize("before", [1, 2, 4])
@@ -183,7 +179,7 @@ def test_no_two_batches_of_an_epoch_share_their_random_numbers_though_the_ranks_
     def load(ranks, state, batches):
         drawn, first = [], None
         for rank in range(ranks):
-            loader = DataLoader(Augmented(), 1, sampler=ShardedSampler(range(40), ranks, rank, "keep"), seed=3)
+            loader = DataLoader(AUGMENTED, 1, sampler=ShardedSampler(range(40), ranks, rank, "keep"), seed=3)
             if state is not None:
                 loader.load_state_dict(state)
             iterator = iter(loader)
@@ -228,8 +224,8 @@ def test_ranks_of_torchs_sampler_have_different_random_numbers():
     data = pytest.importorskip("torch.utils.data")
     drawn = []
     for rank in range(4):
-        sampler = data.DistributedSampler(Augmented(), num_replicas=4, rank=rank)
-        with DataLoader(Augmented(), 5, sampler=sampler, seed=1) as loader:
+        sampler = data.DistributedSampler(AUGMENTED, num_replicas=4, rank=rank)
+        with DataLoader(AUGMENTED, 5, sampler=sampler, seed=1) as loader:
             drawn += [number for _, numbers in loader for number in numbers.tolist()]
     assert len(set(drawn)) == 40
 

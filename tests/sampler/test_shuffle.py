@@ -16,6 +16,7 @@ from gluonloader import (
     BatchSampler,
     BlockShuffleSampler,
     DataLoader,
+    MixtureSampler,
     RandomSampler,
     Ranks,
     SubsetSampler,
@@ -400,7 +401,7 @@ def test_a_position_saved_with_other_weights_is_refused():
 def test_samplers_can_be_pickled():
     for sampler in (
         WeightedSampler([1, 2, 3], 100, seed=0), RandomSampler(2**21, 1), BlockShuffleSampler([3, 4], 1, 0),
-        SubsetSampler([4, 7, 1], True, 0),
+        SubsetSampler([4, 7, 1], True, 0), MixtureSampler([50, 20], [1, 2], num_samples=60, seed=1),
     ):  # fmt: skip
         iter(sampler)
         copy = pickle.loads(pickle.dumps(sampler))
