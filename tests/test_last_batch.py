@@ -92,24 +92,24 @@ def test_each_thread_sees_its_own_batch():
         assert iterator.last.number == 0
 
 
+def in_another_thread(call):
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
 def test_a_thread_that_reads_nothing_sees_the_newest_batch():
     iterator = iter(DataLoader(range(8), 4))
-    seen = []
-    for _ in range(2):
-        thread = threading.Thread(target=lambda: next(iterator))
-        thread.start()
-        thread.join()
-        seen.append(iterator.last.number)
-    assert seen == [0, 1]
+    for number in range(2):
+        in_another_thread(lambda: next(iterator))
+        assert iterator.last.number == number
 
 
 def test_a_new_thread_does_not_see_the_batch_of_a_thread_that_has_ended():
     iterator, seen = iter(DataLoader(range(12), 4)), []
-    for read in (lambda: next(iterator), lambda: seen.append(iterator.last.number)):
-        thread = threading.Thread(target=read)
-        thread.start()
-        thread.join()
-        next(iterator)
+    in_another_thread(lambda: next(iterator))
+    next(iterator)
+    in_another_thread(lambda: seen.append(iterator.last.number))
     assert seen == [1]
 
 
@@ -140,14 +140,13 @@ def test_after_an_interrupt_it_describes_the_batch_that_was_returned(way):
     try:
         with way.loader(np.arange(48), 4, True) as loader:
             for _ in range(30):
-                iterator, returned = iter(loader), None
-                _read_with_an_interrupt(iterator, returned, chance.randrange(300))
+                read_with_an_interrupt(iter(loader), chance.randrange(300))
     finally:
         signal.signal(signal.SIGALRM, before)
 
 
-def _read_with_an_interrupt(iterator, returned, point):
-    interrupted = SignalAt(point, signal.SIGALRM)
+def read_with_an_interrupt(iterator, point):
+    interrupted, returned = SignalAt(point, signal.SIGALRM), None
     while True:
         try:
             with interrupted:

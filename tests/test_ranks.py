@@ -168,15 +168,7 @@ class Parts:
 
     def shard(self, num_shards, index):
         size = 24 // num_shards
-        return Part(size * index, size * (index + 1))
-
-
-class Part:
-    def __init__(self, start, stop):
-        self.start, self.stop = start, stop
-
-    def __iter__(self):
-        return Counting(self.start, self.stop)
+        return Counting(size * index, size * (index + 1))
 
 
 def test_ranks_that_have_loaded_a_merged_state_can_be_merged_again():

@@ -33,18 +33,6 @@ def test_each_epoch_has_the_order_that_the_function_returns(make):
     assert len(batches) == 1
 
 
-def test_a_function_of_the_epoch_returns_batches():
-    def lists(epoch):
-        return [[number, epoch] for number in range(4)]
-
-    batches = DataLoader(range(9), batch_sampler=lists, batchify_fn=list, seed=0)
-    assert [list(batches) for _ in range(2)] == [lists(0), lists(1)]
-    next(iter(batches))
-    other = DataLoader(range(9), batch_sampler=lists, batchify_fn=list, seed=0)
-    other.load_state_dict(batches.state_dict())
-    assert list(other) == lists(2)[1:]
-
-
 def test_the_function_is_called_once_for_an_epoch():
     calls = []
 

@@ -27,6 +27,11 @@ from gluonloader.text import PackingSampler, TokenDataset
 WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
 
 
+def two(size=500, weights=(1, 0), num_samples=400):
+    """A mixture of two datasets of the same size."""
+    return MixtureSampler([size, size], weights=list(weights), num_samples=num_samples, seed=1)
+
+
 def sources_of(indices, sizes):
     """The source of each index, and its index there."""
     firsts = np.cumsum([0, *sizes])
@@ -129,17 +134,14 @@ def test_what_was_drawn():
 
 
 def test_what_was_drawn_goes_on_after_changes_and_a_resume():
-    def make():
-        return MixtureSampler([50, 50], weights=[1, 1], num_samples=1000, seed=0)
-
-    sampler = make()
+    sampler = two(50, [1, 1], 1000)
     keys = start_pass(sampler)
     list(islice(keys, 300))
     keys.seek(200)  # as a flush of a loader does
     sampler.weights = [0, 1]
     list(islice(keys, 10))
     assert [stats.samples for stats in sampler.drawn] == [100, 110]
-    again = make()
+    again = two(50, [1, 1], 1000)
     list(resumed(again, position(sampler, 0, 210), 210))
     assert [stats.samples for stats in again.drawn] == [100, 900]
 
@@ -251,7 +253,7 @@ def test_a_linear_schedule_changes_the_shares_in_small_steps():
 
 
 def test_new_weights_in_a_linear_schedule_start_the_rest_of_it():
-    mixture = MixtureSampler([20_000, 20_000], weights=[1, 0], num_samples=20_000, seed=1)
+    mixture = two(20_000, num_samples=20_000)
     mixture.schedule([(0, [1, 0]), (10_000, [0, 1])], linear=True)
     keys = iter(mixture)
     first = list(islice(keys, 4000))
@@ -263,10 +265,7 @@ def test_new_weights_in_a_linear_schedule_start_the_rest_of_it():
 
 @pytest.mark.parametrize("change", ["weights", "schedule", "replace"])
 def test_a_change_in_a_linear_schedule_leaves_what_was_drawn_as_it_was(change):
-    def make():
-        return MixtureSampler([20_000, 20_000], weights=[1, 0], num_samples=20_000, seed=1)
-
-    mixture = make()
+    mixture = two(20_000, num_samples=20_000)
     mixture.schedule([(0, [1, 0]), (20_000, [0, 1])], linear=True)
     keys = start_pass(mixture)
     order = list(islice(keys, 5000))
@@ -277,11 +276,12 @@ def test_a_change_in_a_linear_schedule_leaves_what_was_drawn_as_it_was(change):
     order += keys
     assert part(mixture, 0, 0, 20_000) == order
     for place in (100, 4990, 5300, 12_000):
-        assert list(resumed(make(), position(mixture, 0, place), place)) == order[place:]
+        again = two(20_000, num_samples=20_000)
+        assert list(resumed(again, position(mixture, 0, place), place)) == order[place:]
 
 
 def test_a_schedule_can_be_replaced():
-    mixture = MixtureSampler([20_000, 20_000], weights=[1, 0], num_samples=30_000, seed=1)
+    mixture = two(20_000, num_samples=30_000)
     mixture.schedule([(1000, [0, 1])])
     mixture.schedule([(5000, [0, 1]), (9000, [1, 0]), (15_000, [1, 0])], linear=True)
     keys = iter(mixture)
@@ -296,7 +296,7 @@ def test_a_schedule_can_be_replaced():
 
 def test_a_schedule_that_was_edited_since_the_state_was_saved_is_a_warning():
     def make(*places, linear=False):
-        mixture = MixtureSampler([500, 500], weights=[1, 3], num_samples=400, seed=1)
+        mixture = two(weights=[1, 3])
         mixture.schedule([(place, [1, 0]) for place in places], linear)
         return mixture
 
@@ -341,22 +341,22 @@ def test_steps_far_back_are_computed_again():
 
 
 def test_new_weights_that_were_not_used_yet_are_in_the_state():
-    sampler = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    sampler = two()
     keys = iter(sampler)
     list(islice(keys, 50))
     sampler.weights = [0, 1]
     saved = position(sampler, 0, 50)
     rest = list(keys)
-    fresh = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    fresh = two()
     assert list(resumed(fresh, saved, 50)) == rest
-    before = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    before = two()
     before.weights = [0, 1]
     resumed(fresh, position(before), 0)
     assert fresh.weights == [0, 1]
 
 
 def test_a_loaded_position_replaces_what_was_computed_before():
-    sampler = MixtureSampler([500, 500], weights=[1, 0], num_samples=9000, seed=1)
+    sampler = two(num_samples=9000)
     state = position(sampler)
     keys = iter(sampler)
     expected = list(islice(keys, 100))
@@ -370,7 +370,7 @@ def test_a_loaded_position_replaces_what_was_computed_before():
 
 def test_ranks_change_their_weights_at_the_same_place():
     def share(rank):
-        sampler = ShardedSampler(MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1), 3, rank, "keep")
+        sampler = ShardedSampler(two(), 3, rank, "keep")
         keys = BatchSampler(sampler, 5).begin()
         drawn = next(keys) + next(keys)
         sampler.sampler.weights = [0.5, 0.5]
@@ -420,20 +420,17 @@ def test_a_position_in_a_mixture_of_long_documents_can_be_loaded():
 
 
 def test_weights_that_were_edited_since_the_state_was_saved_are_a_warning():
-    def make(weights):
-        return MixtureSampler([500, 500], weights=weights, num_samples=400, seed=1)
-
-    state = position(make([1, 3]))
-    edited = make([1, 1])
+    state = position(two(weights=[1, 3]))
+    edited = two(weights=[1, 1])
     text = r"weights=\[0.5, 0.5\] of this MixtureSampler differ from \[0.25, 0.75\] in the state"
     with pytest.warns(RuntimeWarning, match=text):
         resumed(edited, state, 0)
     assert edited.weights == [0.25, 0.75]
     edited.weights = [0.5, 0.5]
-    resumed(make([1, 1]), position(edited), 0)  # without a warning, since this program is not edited
-    changed = make([1, 3])
+    resumed(two(weights=[1, 1]), position(edited), 0)  # without a warning, since this program is not edited
+    changed = two(weights=[1, 3])
     changed.weights = [1, 0]
-    resumed(make([1, 3]), position(changed), 0)  # neither
+    resumed(two(weights=[1, 3]), position(changed), 0)  # neither
 
 
 def test_no_change_is_scheduled_for_a_window_that_was_planned_before():
@@ -503,10 +500,7 @@ PLACES = st.lists(
     places=st.lists(st.integers(0, 12_000), min_size=1, max_size=3),
 )
 def test_schedules_that_are_set_while_a_pass_is_read_apply_after_a_resume_too(changes, places):
-    def make():
-        return MixtureSampler([40_000, 40_000], weights=[1, 1], num_samples=15_000, seed=1)
-
-    mixture = make()
+    mixture = two(40_000, [1, 1], 15_000)
     keys, order = iter(mixture), []
     for count, ahead, linear, replace in changes:
         order += islice(keys, count)
@@ -516,7 +510,8 @@ def test_schedules_that_are_set_while_a_pass_is_read_apply_after_a_resume_too(ch
             mixture.schedule(pairs, linear and len(pairs) > 1, replace)
     order += keys
     for place in places:
-        assert list(islice(resumed(make(), position(mixture, 0, place), place), 3000)) == order[place : place + 3000]
+        again = resumed(two(40_000, [1, 1], 15_000), position(mixture, 0, place), place)
+        assert list(islice(again, 3000)) == order[place : place + 3000]
 
 
 def test_a_linear_change_that_has_started_ends_at_its_place_if_the_schedule_is_replaced():
