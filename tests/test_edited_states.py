@@ -521,8 +521,6 @@ def resealed(state, **changes):
     [
         (lambda: DataLoader(range(10), 2), {"ahead": [[5, 10**9]]}, "ahead=.*must be less than 5"),
         (lambda: DataLoader(range(10), 2), {"epoch": 2**63}, "epoch=9223372036854775808: must be an int"),
-        (lambda: DataLoader(range(10), 2), {"batch": 10**9, "offset": 10**9}, "offset=1000000000: must be at most 10"),
-        (lambda: DataLoader(range(10), 2), {"batch": 10**12}, "batch=1000000000000: must be at most offset=0"),
         (lambda: DataLoader(range(10), 2), {"batch": 4, "offset": 3}, "batch=4: must be at most offset=3"),
         (lambda: DataLoader(range(10), 2), {"seed": 2**70}, f"seed={2**70}: must be an int from -2"),
         (lambda: Iterable(seed=None).make(), {"seed": -(2**64)}, f"seed=-{2**64}: must be an int from -2"),

@@ -160,11 +160,6 @@ def test_indices_far_in_a_huge_order_are_as_random():
 # -- RandomSampler ----------------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_a_permutation_never_changes():
-    sampler = RandomSampler(10, seed=7)
-    assert [list(sampler), list(sampler)] == [[0, 2, 5, 7, 8, 3, 9, 6, 4, 1], [3, 5, 2, 9, 4, 7, 1, 6, 8, 0]]
-
-
 @pytest.mark.parametrize(("length", "method"), [(2**20, "permutation"), (2**20 + 1, "bijection")])
 def test_the_default_method_depends_on_the_length(length, method):
     assert RandomSampler(length, 1).identity()["method"] == method
