@@ -108,11 +108,7 @@ def event_loops():
     return {thread for thread in threading.enumerate() if thread.name == "gluonloader-loop"}
 
 
-def close(loaders):
-    loaders[0].close()
-
-
-@pytest.mark.parametrize("end", [close, list.clear])
+@pytest.mark.parametrize("end", [lambda loaders: loaders[0].close(), list.clear], ids=["close", "delete"])
 def test_the_event_loop_of_replay_ends_when_the_loader_is_closed_or_deleted(end):
     before = event_loops()
     loaders = [DataLoader(broken(AsyncFaulty), SIZE, sampler=GOOD, seed=1, num_workers=1)]
