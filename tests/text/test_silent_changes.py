@@ -27,6 +27,11 @@ def saved(loader):
     return json.loads(json.dumps(loader.state_dict()))
 
 
+def first_after(loader, state):
+    loader.load_state_dict(state)
+    return next(iter(loader))
+
+
 def packing(lengths=LENGTHS, documents=DOCUMENTS, field=None, **arguments):
     sampler = PackingSampler(lengths, 16, **{"seed": 0, **arguments})
     return DataLoader(PackedDataset(documents, field), 2, sampler=sampler, batchify_fn=PackRows())
@@ -84,10 +89,8 @@ def test_a_state_of_other_tokens_is_refused(change):
     before, after = change()
     state = saved(before)
     with pytest.raises(ValueError, match="must be the same as in the state"):
-        after.load_state_dict(state)
-        next(iter(after))
-    before.load_state_dict(state)
-    assert next(iter(before)) is not None
+        first_after(after, state)
+    assert first_after(before, state) is not None
 
 
 def test_a_file_that_was_written_again_is_noticed(tmp_path):
@@ -142,7 +145,8 @@ def test_a_mixture_of_other_datasets_is_refused(mixture):
 def test_a_mixture_may_mix_parts_that_are_joined_from_others():
     nested = ConcatDataset(ConcatDataset(range(5), range(6)), range(7))
     for sources in ([5, 6, 7], [11, 7], [18]):
-        assert len(list(DataLoader(nested, 1, sampler=MixtureSampler(sources, epochs=[1] * len(sources), seed=0)))) == 18
+        sampler = MixtureSampler(sources, epochs=[1] * len(sources), seed=0)
+        assert len(list(DataLoader(nested, 1, sampler=sampler))) == 18
 
 
 @pytest.mark.parametrize(
