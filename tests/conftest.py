@@ -29,6 +29,9 @@ from gluonloader.options import Processes, Ray
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)  # `nox -s core` selects it
+# For tests/mutations: that an example fails is enough, so no time is spent to find a smaller one.
+_PHASES = (hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("mutations", deadline=None, phases=_PHASES)
 hypothesis.settings.load_profile("any machine")
 
 

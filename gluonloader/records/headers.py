@@ -116,18 +116,28 @@ def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = "
 
     Raises:
         MissingExtraError: OpenCV is not installed.
-        ValueError: OpenCV cannot encode the image in this format.
+        ValueError: JPEG or PNG cannot store values of this dtype, or OpenCV cannot encode the image in this format.
     """
-    cv2 = opencv()
+    return pack(header, encoded(img, quality, img_fmt))
+
+
+def encoded(img: NDArray[Any], quality: int, img_fmt: str = ".jpg") -> bytes:
+    """An image that OpenCV has encoded; see `pack_img`."""
+    cv2, suffix = opencv(), img_fmt.upper()
+    kinds = {".JPG": "uint8", ".JPEG": "uint8", ".PNG": "uint8 uint16"}.get(suffix, "").split()
+    if kinds and isinstance(img, np.ndarray) and img.dtype.name not in kinds:  # OpenCV would clip the values to uint8
+        right = f"{img_fmt!r} stores {' or '.join(kinds)}; convert the image, e.g. by (image * 255).astype('uint8')"
+        raise ValueError(f"img: it has dtype {img.dtype}, but {right}")
     formats = {".JPG": cv2.IMWRITE_JPEG_QUALITY, ".JPEG": cv2.IMWRITE_JPEG_QUALITY, ".PNG": cv2.IMWRITE_PNG_COMPRESSION}
-    option = formats.get(img_fmt.upper())
+    option = formats.get(suffix)
     try:
         done, data = cv2.imencode(img_fmt, img, None if option is None else [option, quality])
     except cv2.error as error:
         raise ValueError(f"OpenCV cannot encode the image as {img_fmt!r}: {error}") from error
     if not done:
         raise ValueError(f"OpenCV cannot encode the image as {img_fmt!r}; the image has shape {np.shape(img)}")
-    return pack(header, data.tobytes())
+    encoded_image: bytes = data.tobytes()
+    return encoded_image
 
 
 def unpack_img(record: Any, iscolor: int = -1) -> tuple[IRHeader, NDArray[Any]]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ..checks import check_flags, check_int, is_positive
 from ..describe import arguments, call, short_repr
 from ..errors import bad_argument, bad_state, warn
-from ..indices import checksum_of_array
 from ..lengths import checksum_of_lengths, known_lengths
 from ..randomness import batch_seed
 from ..state import MOST, field
@@ -483,7 +482,7 @@ def _sizes_in(dataset: Any) -> list[int]:
 
 def _identity_of(sampler: Any) -> dict[str, Any]:
     """The identity of the order of a source; its weights are fixed, since the state of a mixture has none of them."""
-    weights = {"weights": checksum_of_array(sampler.weights)} if isinstance(sampler, WeightedSampler) else {}
+    weights = {"weights": sampler.weights_checksum} if isinstance(sampler, WeightedSampler) else {}
     return {**identity_of(sampler), **weights}
 
 

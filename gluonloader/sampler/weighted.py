@@ -88,6 +88,11 @@ class WeightedSampler(SeededSampler):
         self._since = [*kept, (first, self._possible(WeightTable(checked)))]
         self.changes += 1
 
+    @property
+    def weights_checksum(self) -> str:
+        """A checksum of `weights`, which is computed once."""
+        return self._since[-1][1].checksum
+
     def _possible(self, saved: WeightTable) -> WeightTable:
         """The same weights; ValueError if too few of them are > 0."""
         possible = np.count_nonzero(saved.weights)

@@ -25,7 +25,18 @@ from ..locks import Lock
 from ..rows import Rows
 from ..stores.cache import Needed, NodeCache, RemoteFile, check_cache
 from ..stores.objects import is_url
-from .arrow_columns import CURE, Column, Layout, columns_of, counts_nulls, layout_of, names_in, null_count, pyarrow
+from .arrow_columns import (
+    CURE,
+    Column,
+    Layout,
+    columns_of,
+    counts_nulls,
+    layout_of,
+    names_in,
+    null_count,
+    plain_type,
+    pyarrow,
+)
 from .parquet_footer import ColumnChunk, column_chunks
 from .unreadable import is_of_content, reading
 
@@ -370,7 +381,9 @@ class _Files:
 
 
 def _parquet_file(source: Any) -> Any:
-    return pyarrow("pyarrow.parquet").ParquetFile(source, page_checksum_verification=True)
+    return pyarrow("pyarrow.parquet").ParquetFile(
+        source, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+    )
 
 
 def _open(source: Any, layout: Layout | None, cache: NodeCache | None = None) -> _Table | _Files:
@@ -395,10 +408,10 @@ def _open(source: Any, layout: Layout | None, cache: NodeCache | None = None) ->
             right = "it has a filter, partition columns or a schema that its files lack; pass source.to_table()"
             raise bad_argument("source", source, right)
         return files
-    return _Table(_as_table(source, pa), layout)
+    return _Table(_as_table(source, pa, names_in(layout)), layout)
 
 
-def _as_table(source: Any, pa: Any) -> Any:
+def _as_table(source: Any, pa: Any, names: Sequence[str] | None) -> Any:
     table = source
     right = "pass a pyarrow Table, a pandas or polars DataFrame, the path of a Parquet file, or a list of paths"
     if hasattr(type(source), "to_frame"):
@@ -409,15 +422,29 @@ def _as_table(source: Any, pa: Any) -> Any:
         right = "pass pyarrow.table(source), or use StackDataset(**source)"
     elif isinstance(source, (list, tuple)) and not source:
         right = "it is empty; pass at least one path"
-    elif type(source).__module__.partition(".")[0] == "pandas" and hasattr(type(source), "iterrows"):
-        table = pa.Table.from_pandas(source, preserve_index=False)
-    elif hasattr(source, "to_arrow"):  # polars: this avoids string views, which pyarrow supports only in part
-        table = source.to_arrow()
-    elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, (pa.Table, pa.ChunkedArray)):
-        table = pa.table(source)
+    else:
+        with reading(
+            "it cannot be converted to Arrow", "convert the column, or remove it", f"this {type(source).__name__}"
+        ):
+            table = _converted(source, pa, names)
     if not isinstance(table, pa.Table):
         raise TypeError(f"source: {type(source)}; {right}")
     return table
+
+
+def _converted(source: Any, pa: Any, names: Sequence[str] | None) -> Any:
+    """A table of pandas, polars or another library as one of pyarrow; anything else as it is."""
+    if type(source).__module__.partition(".")[0] == "pandas" and hasattr(type(source), "iterrows"):
+        return pa.Table.from_pandas(source, preserve_index=False)
+    if hasattr(source, "to_arrow"):  # polars: this avoids string views, which pyarrow supports only in part
+        schema = source.schema if isinstance(source.schema, Mapping) else {}
+        for name, dtype in schema.items():
+            if str(dtype) == "Object" and (names is None or name in names):  # polars would export addresses
+                raise ColumnError("its values are Python objects; cast it, or pass columns=[...] without it", "", name)
+        return source.to_arrow()
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, (pa.Table, pa.ChunkedArray)):
+        return pa.table(source)
+    return source
 
 
 def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
@@ -435,8 +462,9 @@ def _check_same(fields: dict[str, Any], here: dict[str, Any], path: str, first: 
         extra = min(set(here) ^ set(fields))
         raise ValueError(f"{path}: column {extra!r} is not in both this file and {first}; pass columns=[...]")
     for name, field in fields.items():
-        if here[name].type != field.type:
-            raise ValueError(f"{path}: column {name!r} has type {here[name].type}, but {field.type} in {first}")
+        if plain_type(here[name].type) != plain_type(field.type):
+            what = f"column {name!r} has type {here[name].type}, but {field.type} in {first}"
+            raise ValueError(f"{path}: {what}; cast it in one of the files, or pass columns=[...] without it")
 
 
 def _check_chunks(footer: _Footer, fields: Mapping[str, Any], path: str) -> set[str]:

@@ -6,7 +6,7 @@ Matrix      several columns of numbers, as one 2-D array
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -137,11 +137,15 @@ def layout_of(columns: Any) -> Layout | None:
     """The argument `columns` of `ArrowDataset`; None for all columns of the table."""
     if columns is None:
         return None
-    if isinstance(columns, (str, bytes)) or not columns:
+    names = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, (str, bytes)) else []
+    is_dict = isinstance(columns, Mapping)
+    if not names or not (is_dict or all(isinstance(name, str) for name in names)):
         right = "pass a list of column names, a dict such as {'x': ['a', 'b'], 'y': 'c'}, or None for all columns"
         raise bad_argument("columns", columns, right)
-    if not isinstance(columns, Mapping):
-        return {name: name for name in columns}
+    if not is_dict and len(set(names)) < len(names):
+        raise bad_argument("columns", columns, "it names a column twice; remove one of them")
+    if not is_dict:
+        return {str(name): str(name) for name in names}
     layout: Layout = {}
     for key, names in columns.items():
         listed = isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names)
@@ -187,7 +191,7 @@ def _matrix_of(key: str, columns: Sequence[Column]) -> Matrix:
 
 
 def _column_of(field: Any, nulls: bool) -> Column:
-    kind, types = _plain(field.type), pyarrow().types
+    kind, types = plain_type(field.type), pyarrow().types
     if types.is_fixed_size_list(kind) and (dtype := _dtype(kind.value_type, False)) is not None:
         if getattr(field.type, "extension_name", "") == "arrow.fixed_shape_tensor":
             return Column(field.name, kind, dtype, tuple(field.type.shape), _axes_of(field))
@@ -213,7 +217,7 @@ def null_count(values: Any) -> int:
 
 def counts_nulls(kind: Any) -> bool:
     """Whether the dtype of a column of this type depends on whether it has nulls."""
-    types, kind = pyarrow().types, _plain(kind)
+    types, kind = pyarrow().types, plain_type(kind)
     return bool(types.is_integer(kind) or types.is_boolean(kind))
 
 
@@ -256,19 +260,19 @@ def _dtype(kind: Any, nulls: bool) -> np.dtype[Any] | None:
     return None
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
     """The type of the values without dictionaries, runs, extensions and views; text with 64-bit offsets."""
     pa, name = pyarrow(), str(kind)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _plain(kind.value_type)
+        return plain_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain(kind.storage_type)
+        return plain_type(kind.storage_type)
     if name in ("string", "string_view"):
         return pa.large_string()
     if name in ("binary", "binary_view"):
         return pa.large_binary()
     kind = _list_of_view(kind) or kind
-    if _is_list(kind) and _is_number(inner := _plain(kind.value_type)) and inner != kind.value_type:
+    if _is_list(kind) and _is_number(inner := plain_type(kind.value_type)) and inner != kind.value_type:
         if pa.types.is_fixed_size_list(kind):
             return pa.list_(inner, kind.list_size)
         return (pa.large_list if pa.types.is_large_list(kind) else pa.list_)(inner)

@@ -17,10 +17,13 @@ from ..dataset.compact import CompactList
 from ..decoders import opencv
 from ..loader import DataLoader
 from ..progress import ProgressBar
-from ..records import IndexedRecordIO, IRHeader, pack, pack_img
+from ..records import IndexedRecordIO, IRHeader, pack
 from ..records.frames import MAX_LENGTH
+from ..records.headers import encoded
 from ..records.index import index_path
 from ..replacing import replacing
+from ..vision.exif import orientation_of, with_orientation
+from ..vision.header import read_header
 from ..vision.lists import SUFFIXES, is_folder, is_image, read_file, read_list
 from .printing import show
 
@@ -46,7 +49,9 @@ class PackedImages(Dataset):
             if not data:
                 raise ValueError("the file is empty")
             small = None if self._resize is None else _shrunk(data, self._resize)
-            record = pack(header, data) if small is None else pack_img(header, small, self._quality)
+            if small is not None:
+                data = with_orientation(encoded(small, self._quality), _orientation_of(data))
+            record = pack(header, data)
             if len(record) > MAX_LENGTH:
                 raise ValueError(f"its record has {len(record):,} bytes, more than {MAX_LENGTH:,}")
             return key, record, ""
@@ -162,11 +167,17 @@ def _listed(path: str, root: str | None) -> Iterator[_Image]:
         yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, name)
 
 
+def _orientation_of(data: bytes) -> int:
+    """The EXIF orientation of a JPEG or PNG file; 1 for any other file."""
+    exif = read_header(data, None).exif
+    return 1 if exif is None else orientation_of(data[slice(*exif)])
+
+
 def _shrunk(data: bytes, size: int) -> Any:
     """Returns the image, resized so that its shorter side has `size` pixels; None if it is not larger than that.
 
-    The channels are blue, green and red. The image is not rotated by its EXIF orientation, because images that are
-    packed unchanged are not rotated either.
+    The channels are blue, green and red. The image is not rotated by its EXIF orientation, which the new file gets,
+    because images that are packed unchanged are not rotated either.
     """
     cv2 = opencv()
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)

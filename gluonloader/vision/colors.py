@@ -57,7 +57,7 @@ def brightened(image: Array, factor: float) -> Array:
 def contrasted(image: Array, factor: float) -> Array:
     """Multiplies the distance of each pixel from the mean gray level of the image by `factor`."""
     mean = opencv().mean(image[:, :, :4])[: image.shape[2]]  # OpenCV accepts at most four channels
-    gray = float(np.dot(mean, _GRAY)) if len(mean) == 3 else mean[0]
+    gray = float(np.dot(mean[:3], _GRAY)) if len(mean) >= 3 else mean[0]
     return _scaled(image, factor, (1 - factor) * gray)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import error as StructError  # noqa: N812, the name shows that it is an exception
-from struct import unpack_from
+from struct import pack, unpack_from
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -47,6 +47,15 @@ def _find_orientation(data: bytes, order: str) -> int:  # see NOTE [loops and tr
                 raise _damaged(f"the orientation is {value}")
             return value or 1  # cameras write 0 if they do not know the orientation
     return 1
+
+
+def with_orientation(jpeg: bytes, orientation: int) -> bytes:
+    """The JPEG, which has no EXIF data, with this orientation."""
+    if orientation == 1:
+        return jpeg
+    entry = pack(">HHHIHHI", 1, _ORIENTATION, 3, 1, orientation, 0, 0)  # the only one
+    data = _PREFIX + b"MM\0*" + pack(">I", 8) + entry
+    return jpeg[:2] + b"\xff\xe1" + pack(">H", len(data) + 2) + data + jpeg[2:]
 
 
 def oriented(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:

@@ -167,4 +167,6 @@ def _label(label: Any, where: str) -> Any:
 
 def _as_column(labels: list[Any]) -> Any:
     kinds = set(map(type, labels))
-    return np.array(labels) if kinds in ({int}, {float}) else CompactList(labels)
+    column = np.array(labels) if kinds in ({int}, {float}) else None
+    has_room = column is not None and column.dtype.kind == ("f" if float in kinds else "i")  # for large ints
+    return column if has_room else CompactList(labels)

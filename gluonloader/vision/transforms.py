@@ -216,6 +216,8 @@ class RandomCrop(_ImageTransform):
         ints = isinstance(widths, (list, tuple)) and all(isinstance(width, (int, np.integer)) for width in widths)
         if not ints or len(widths) != 4 or min(widths) < 0:
             raise bad_argument("pad", pad, "must be an int >= 0, or four such ints: (top, bottom, left, right)")
+        if not geometry.is_number(pad_value) or not np.isfinite(pad_value):
+            raise bad_argument("pad_value", pad_value, "must be a number, the same for all channels")
         self.pad, self.pad_value = tuple(map(int, widths)), pad_value
         self.interpolation = geometry.checked_interpolation(interpolation)
 
@@ -227,7 +229,11 @@ class RandomCrop(_ImageTransform):
         geometry.check_image(image)
         if any(self.pad):
             top, bottom, left, right = self.pad
-            image = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=self.pad_value)
+            value = np.asarray(self.pad_value).astype(image.dtype)
+            if image.dtype.kind in "iu" and value != self.pad_value:
+                right_value = f"a pixel of {image.dtype} cannot have it; pass an int that fits"
+                raise bad_argument("pad_value", self.pad_value, right_value)
+            image = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=value)
         return _cropped(image, self)
 
 

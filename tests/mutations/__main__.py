@@ -143,7 +143,8 @@ def run_tests(mutation: Mutation, folder: Path, last: str | None) -> Verdict:
 
 
 def run_pytest(folder: Path, arguments: list[str]) -> Verdict:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", str(os.cpu_count() or 1)]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutations"]
+    command += ["-n", str(os.cpu_count() or 1)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     try:
         done = subprocess.run(

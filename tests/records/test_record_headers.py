@@ -126,6 +126,15 @@ def test_an_image_that_cannot_be_coded_is_refused():
             pack_img((0, 1, 7, 0), wrong, img_fmt=suffix)
 
 
+@needs_cv2
+def test_values_that_a_format_cannot_store_are_refused():
+    for dtype, suffix in (("float64", ".jpg"), ("bool", ".jpg"), ("int8", ".png"), ("uint16", ".JPEG")):
+        with pytest.raises(ValueError, match=f"img: it has dtype {dtype}, but '{suffix}' stores uint8"):
+            pack_img((0, 1, 7, 0), image().astype(dtype), img_fmt=suffix)
+    deep = image().astype(np.uint16) * 257
+    assert np.array_equal(unpack_img(pack_img((0, 1, 7, 0), deep, 3, ".png"))[1], deep)
+
+
 @pytest.mark.spawn
 def test_nothing_is_imported_before_it_is_needed():
     code = """if True:

@@ -266,11 +266,41 @@ def test_one_file_several_files_and_a_pyarrow_dataset(tmp_path):
         assert [sample["n"] for sample in dataset.__getitems__([31, 0, 24, 25, -1])] == [6, 0, 24, 0, 6]
 
 
+def test_files_may_store_the_same_values_in_types_of_other_widths(tmp_path):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, text, index in zip(paths, (pa.string(), pa.large_string()), (pa.int8(), pa.int32()), strict=True):
+        columns = {"s": pa.array(["u", "v"], text), "c": pa.array(["x", "y"]).cast(pa.dictionary(index, pa.string()))}
+        pq.write_table(pa.table(columns), path)
+    dataset = ArrowDataset(paths)
+    assert [dict(sample) for sample in dataset] == [{"s": "u", "c": "x"}, {"s": "v", "c": "y"}] * 2
+    assert gl.default_batchify(dataset.__getitems__([1, 2])) == {"s": ["v", "u"], "c": ["y", "x"]}
+
+
+def test_timestamps_of_old_files_may_lie_in_any_year(tmp_path):
+    times = [datetime.datetime(year, 12, 31) for year in (9999, 2300, 1500, 2024)]
+    table = pa.table({"t": pa.array(times, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert [sample["t"] for sample in ArrowDataset(tmp_path / "a.parquet")] == times
+
+
+def test_a_frame_that_arrow_cannot_contain_is_an_error():
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"path": [Path("a.jpg"), Path("b.jpg")], "y": [0, 1]})
+    with pytest.raises(ColumnError, match=r"column 'path': its values are Python objects; cast it, or pass columns="):
+        ArrowDataset(frame)
+    assert [sample["y"] for sample in ArrowDataset(frame, ["y"])] == [0, 1]
+    mixed = pytest.importorskip("pandas").DataFrame({"a": [1, "a"]})
+    with pytest.raises(ColumnError, match=r"this DataFrame: it cannot be converted to Arrow .*'a'.*convert the column"):
+        ArrowDataset(mixed)
+
+
 def test_columns_are_chosen_in_their_order(tmp_path):
     path = write(tmp_path / "a.parquet", 5)
     for source in (path, pq.read_table(path)):
-        dataset = ArrowDataset(source, columns=["s", "n"])
-        assert list(dataset[0]) == ["s", "n"]
+        for columns in (["s", "n"], np.array(["s", "n"])):
+            dataset = ArrowDataset(source, columns)
+            assert list(dataset[0]) == ["s", "n"]
+            assert {type(name) for name in dataset[0]} == {str}
         assert list(gl.default_batchify(dataset.__getitems__([1, 2]))) == ["s", "n"]
 
 
@@ -434,7 +464,7 @@ def test_wrong_arguments_are_refused(tmp_path):
         (twice, None, "there is more than one column named 'a'"),
         (path, "n", "columns='n': pass a list"),
         (path, [], "columns="),
-        ([path, other], None, "b.parquet: column 'x' has type int64, but double in .*a.parquet"),
+        ([path, other], None, "b.parquet: column 'x' has type int64, but double in .*a.parquet; cast it in one of"),
         ([path, more], None, "c.parquet: column 'y' is not in both"),
         (broken, None, "d.parquet: not a Parquet file"),
         (tmp_path, None, "it is a folder; pass sorted"),

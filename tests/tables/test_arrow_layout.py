@@ -203,6 +203,10 @@ def test_a_column_without_numbers_is_refused_with_the_cure(column, kind):
     ("columns", "text"),
     [
         ({}, r"columns=\{\}: pass a list of column names, a dict such as \{'x': \['a', 'b'\], 'y': 'c'\}, or None"),
+        ([0], r"columns=\[0\]: pass a list of column names"),
+        ([("a", "b")], r"columns=.*: pass a list of column names"),
+        (5, r"columns=5: pass a list of column names"),
+        (["a", "b", "a"], r"columns=.*: it names a column twice; remove one of them"),
         ({"x": []}, r"columns\['x'\]=\[\]: must be the name of a column, or a list of names"),
         ({"x": None}, r"columns\['x'\]=None: must be"),
         ({"x": ["a", 3]}, r"columns\['x'\]=\['a', 3\]: must be"),

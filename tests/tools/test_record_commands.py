@@ -15,6 +15,7 @@ from damaged_images import warned
 import gluonloader
 from gluonloader.__main__ import main
 from gluonloader.records import IndexedRecordIO, RecordFileDataset, pack, unpack, unpack_img
+from gluonloader.vision import ImageRecordDataset
 
 CV2, PILLOW, MXNET = load("cv2"), load("PIL.Image"), load_mxnet()
 IM2REC = Path(MXNET.__file__).parent / "tools" / "im2rec.py" if MXNET else Path()
@@ -305,12 +306,19 @@ def test_make_leaves_the_old_file_if_it_fails(folder, tmp_path, monkeypatch, cap
 @needs_cv2
 @pytest.mark.skipif(PILLOW is None, reason="needs Pillow to write EXIF data")
 def test_resize_does_not_turn_images(tmp_path):
-    """Images that are packed unchanged are not turned either."""
+    """Images that are packed unchanged are not turned either: all keep their EXIF orientation."""
     exif = PILLOW.Exif()
     exif[0x0112] = 6
-    PILLOW.fromarray(picture(0)).save(tmp_path / "a.jpg", exif=exif)
+    for name, shape in (("a.jpg", (40, 60)), ("b.png", (40, 60)), ("c.jpg", (10, 15))):
+        PILLOW.fromarray(picture(0, *shape)).save(tmp_path / name, exif=exif)
+    PILLOW.fromarray(picture(0)).save(tmp_path / "d.jpg")
     assert records("make", tmp_path / "o.rec", tmp_path, "--resize", 20) == 0
-    assert unpack_img(RecordFileDataset(tmp_path / "o.rec")[0])[1].shape == (20, 30, 3)
+    for orient, shapes in (
+        (False, [(20, 30), (20, 30), (10, 15), (20, 30)]),
+        (True, [(30, 20), (30, 20), (15, 10), (20, 30)]),
+    ):
+        images = ImageRecordDataset(tmp_path / "o.rec", orient=orient)
+        assert [image.shape[:2] for image, _ in images] == shapes
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

@@ -204,6 +204,11 @@ def test_labels_of_numpy_become_numbers_of_python(tmp_path, label, right):
     assert (found, type(found)) == (right, type(right))
 
 
+def test_large_labels_stay_exact(tmp_path):
+    labels = [3, 2**63 + 5, -7]
+    assert [label for _, label in ImageListDataset(tmp_path, list_of(tmp_path, labels))] == labels
+
+
 def test_several_labels_become_an_array(tmp_path):
     entries = list_of(tmp_path, [[1, 2], (3, 4.5), np.array([5, 6])])
     dataset = ImageListDataset(tmp_path, [*entries, [7, 8, entries[0][0]]])

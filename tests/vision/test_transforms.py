@@ -35,6 +35,28 @@ def draw(transform, image, count=400):
     return [transform(image) for _ in range(count)]
 
 
+def test_added_pixels_have_the_value_that_was_passed():
+    image = np.full((4, 4, 3), 9, np.uint8)
+    for value in (0, 255, np.uint8(7), 7.0):
+        padded = transforms.RandomCrop(8, pad=2, pad_value=value)(image)
+        assert sorted(set(padded.ravel().tolist())) == sorted({int(value), 9})
+    assert transforms.RandomCrop(8, pad=2, pad_value=0.5)(np.float32(image)).min() == 0.5
+    for value in (256, -1, 0.5):
+        with pytest.raises(ValueError, match=f"pad_value={value}: a pixel of uint8 cannot have it; pass an int"):
+            transforms.RandomCrop(8, pad=2, pad_value=value)(image)
+    for value in ("0", (0, 255), (1, 2, 3), float("nan"), None):
+        with pytest.raises(ValueError, match="pad_value=.*must be a number, the same for all channels"):
+            transforms.RandomCrop(8, pad=2, pad_value=value)
+
+
+def test_the_gray_level_of_an_image_with_an_alpha_channel_is_that_of_its_colours():
+    image = picture()
+    with_alpha = np.dstack([image, np.full(image.shape[:2], 255, np.uint8)])
+    for transform in (transforms.RandomContrast(0.5), transforms.RandomColorJitter(contrast=0.5)):
+        changed = [draw(transform, pixels, 5) for pixels in (image, with_alpha)]
+        assert all(np.array_equal(one, other[:, :, :3]) for one, other in zip(*changed, strict=True))
+
+
 # -- deterministic -----------------------------------------------------------------------------------------------------
 
 
