@@ -57,6 +57,23 @@ def test_any_samples_are_the_batch_that_gluon_makes(structure):
     assert ours == theirs or (isinstance(ours, str) and isinstance(theirs, str))
 
 
+class Picture:
+    """Can be made an array, as an image of Pillow."""
+
+    def __init__(self, value):
+        self.pixels = np.full((2, 3), value, np.uint8)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.pixels if dtype is None else self.pixels.astype(dtype)
+
+
+@pytest.mark.parametrize(
+    "samples", [[[1, 2], np.zeros(2)], [[], np.zeros(0)], [Picture(1), Picture(2)], [(Picture(1), 3), (Picture(2), 4)]]
+)
+def test_what_can_be_made_an_array_is_stacked(samples):
+    assert batch_of(OURS, samples) == gluons(samples)
+
+
 @pytest.mark.parametrize("dtype", [">f4", ">i8"])
 def test_foreign_byte_orders(gdata, dtype):
     assert batch_of(gdata, [np.array([i], dtype) for i in (0, 1)])[2:] == (np.dtype(dtype[1:]).name, [[0], [1]])

@@ -235,6 +235,8 @@ def shapes_in_the_error(shape):
     Case("short-tuples", refused("2 fields", lambda g: batch_of(g, [(1, 2), (1,)])), None, True),
     *(Case("batchify-errors", refused("(row ", lambda g, s=s: batch_of(g, s)), OTHER, True) for s in NOT_A_BATCH),
     *(Case("batchify-errors", shapes_in_the_error(shape), OTHER, True) for shape in SHAPES),
+    *(Case("other-types", refused("(row ", lambda g, s=s: batch_of(g, s)), None, True)
+      for s in ([range(2)] * 2, [np.ma.array([1, 2], mask=[0, 1])] * 2, [np.zeros(2), [1, 2]])),
     Case("ndarray-dtypes", lambda g: batch_of(g, [mx.nd.ones(1), mx.nd.ones(1, dtype="float64")]), "MXNetError",
          nd("float64", [[1], [1]])),
     Case("foreign-arrays", lambda g: batch_of(g, [mx.np.ones(1)] * 2)[1:], "TypeError",
