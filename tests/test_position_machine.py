@@ -3,7 +3,8 @@
 The model is in rank_models.py, in plain Python: it divides the order of an epoch among the ranks. A program reads, in
 order or as batches are made, leaves epochs, saves and loads states, also with other ranks, without ranks, or with
 another batch size, copies loaders, goes to any batch, changes weights, flushes, kills workers, and asks which samples
-come next and which are in a batch. Each run has the same programs; `GLUONLOADER_PROGRAMS=20000` runs so many others.
+come next and which are in a batch. Each run has the same programs; `GLUONLOADER_PROGRAMS=20000` runs so many others,
+with `-o faulthandler_timeout=0` for pytest, since each test then takes minutes.
 """
 
 import copy
