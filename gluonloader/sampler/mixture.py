@@ -398,12 +398,13 @@ class MixtureSampler(SeededSampler):
         if not hasattr(documents, "__len__"):
             return
         sizes, starts = _sizes_in(documents), np.cumsum([0, *self._sizes])
-        here, names = f"this MixtureSampler mixes datasets of {self._sizes} samples", getattr(documents, "names", None)
         if starts[-1] != sum(sizes) or (len(sizes) > 1 and not np.isin(starts, np.cumsum([0, *sizes])).all()):
-            raise ValueError(f"sampler: {here}, but the dataset has {sizes}; pass it as the sources of the sampler")
-        if names != self._names and sorted(names or []) == sorted(self._names or []):
-            right = f"the dataset joins {names}, and this MixtureSampler has {self._names}"
-            raise ValueError(f"sampler: {right}; pass the dataset as the sources of the sampler")
+            what = f"this MixtureSampler mixes datasets of {self._sizes} samples, but the dataset has {sizes}"
+            raise ValueError(f"sampler: {what}; pass the dataset as the sources of the sampler")
+        names = getattr(documents, "names", None)
+        if isinstance(names, list) and names != self._names and set(names) == set(self._names or ()):
+            what = f"the dataset joins {names}, and this MixtureSampler has {self._names}"
+            raise ValueError(f"sampler: {what}; pass the dataset as the sources of the sampler")
 
     def _changes_as_fields(self) -> dict[str, Any]:
         changes = [[step, list(weights)] for step, weights in self._changes]
@@ -475,9 +476,12 @@ def _lengths_of(name: str, source: Any, unit: Unit) -> Any:
 
 
 def _sizes_in(dataset: Any) -> list[int]:
-    """The numbers of samples of the datasets that a dataset joins."""
+    """The numbers of samples of the datasets that a dataset joins, one after another."""
     parts = getattr(dataset, "datasets", None)
-    return [len(dataset)] if parts is None else [size for part in parts for size in _sizes_in(part)]
+    joins = isinstance(parts, (list, tuple)) and all(hasattr(part, "__len__") for part in parts)
+    if not joins or sum(map(len, parts)) != len(dataset):  # such as columns that are read side by side
+        return [len(dataset)]
+    return [size for part in parts for size in _sizes_in(part)]
 
 
 def _identity_of(sampler: Any) -> dict[str, Any]:
