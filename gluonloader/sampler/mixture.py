@@ -477,9 +477,9 @@ def _lengths_of(name: str, source: Any, unit: Unit) -> Any:
 
 def _sizes_in(dataset: Any) -> list[int]:
     """The numbers of samples of the datasets that a dataset joins, one after another."""
-    parts = getattr(dataset, "datasets", None)
+    parts: Any = getattr(dataset, "datasets", None)
     joins = isinstance(parts, (list, tuple)) and all(hasattr(part, "__len__") for part in parts)
-    if not joins or sum(map(len, parts)) != len(dataset):  # such as columns that are read side by side
+    if not joins or sum(len(part) for part in parts) != len(dataset):  # such as columns that are read side by side
         return [len(dataset)]
     return [size for part in parts for size in _sizes_in(part)]
 
