@@ -86,7 +86,7 @@ class OrderPass:
         _warn_of_other_epoch(cut.order, self.epoch, start)
         is_stateful = stateful_part(batch_sampler) is not None
         # A sampler with a state continues without its first keys, and one with a rank may load a state of another rank.
-        self._has_own_order = is_stateful or has_rank(chain_of(cut.order))
+        self._has_own_order = is_stateful or (not cut.computed and has_rank(chain_of(cut.order)))
         if epoch is None:
             self._order = start_order(cut.order)
         else:  # of a copy, since a mixture keeps what it has computed last

@@ -121,7 +121,10 @@ class OrderedSampler(Sampler):
 
 def iterating_class(sampler: Any) -> type | None:
     """The class whose `__iter__` a sampler has: a class of gluonloader, unless a subclass of the user overrides it."""
-    return next((kind for kind in type(sampler).__mro__ if "__iter__" in vars(kind)), None)
+    for kind in type(sampler).__mro__:
+        if "__iter__" in kind.__dict__:
+            return kind
+    return None
 
 
 def may_yield(sampler: Any, key: Any) -> bool:

@@ -254,16 +254,20 @@ class PackingSampler(WindowedSampler):
     def _best_fit(self, pieces: _Pieces) -> list[list[int]]:
         """The numbers of the pieces in each row."""
         taken = self._rooms(pieces)
-        order = np.argsort(-taken, kind="stable")
-        lengths = taken[order]
-        longest_first = order.tolist()
+        longest_first = np.argsort(-taken, kind="stable")
         rows: list[list[int]] = []
         rooms: list[int] = []  # how much room rows have; ascending, each number once
         with_room: dict[int, list[list[int]]] = {}
-        ends = np.flatnonzero(np.diff(lengths, append=0)) + 1
-        start = 0
-        for end, length in zip(ends.tolist(), lengths[ends - 1].tolist(), strict=True):  # pieces of the same length
-            while start < end:
+        row: list[int] = []
+        room = last = 0
+        for piece, length in zip(longest_first.tolist(), taken[longest_first].tolist(), strict=True):
+            # A row stays the fullest one that has room until no other piece of the same length fits.
+            if length != last or length > room:
+                if room:
+                    same = with_room.setdefault(room, [])
+                    if not same:
+                        insort(rooms, room)
+                    same.append(row)
                 place = bisect_left(rooms, length)
                 if place < len(rooms):
                     room = rooms[place]
@@ -274,16 +278,9 @@ class PackingSampler(WindowedSampler):
                 else:
                     room, row = self.size, []
                     rows.append(row)
-                # The row stays the fullest one that has room until no other piece of this length fits.
-                while length <= room and start < end:
-                    row.append(longest_first[start])
-                    room -= length
-                    start += 1
-                if room:
-                    same = with_room.setdefault(room, [])
-                    if not same:
-                        insort(rooms, room)
-                    same.append(row)
+                last = length
+            row.append(piece)
+            room -= length
         for row in rows:
             row.sort()
         return rows
