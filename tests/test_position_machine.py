@@ -310,8 +310,9 @@ class Positions(RuleBasedStateMachine):
         """Batches that were delivered, and those that are due, have these indices, and are made again."""
         for rank, loader in enumerate(self.loaders):
             due = {(self.epoch, self.number + number): batch for number, batch in self.due(rank).items()}
-            # Before an epoch starts again, its batches are those that were delivered, perhaps of another size.
-            known = due | self.delivered[rank] if self.iterators is None else self.delivered[rank] | due
+            known = self.delivered[rank] | due
+            if self.iterators is None and self.epoch in self.resized:  # it starts again, with batches of other sizes
+                known |= self.delivered[rank]
             for where in [data.draw(st.sampled_from(sorted(known)))] if known else []:
                 with suppress(ValueError) if self.may_be_unknown(where[0]) else nullcontext():
                     assert loader.indices(*where) == loader.replay(*where) == known[where]

@@ -122,14 +122,15 @@ def test_seek_starts_the_next_iteration_at_any_batch(name):
             assert [text(loader.replay(*where, read=True)) for where in again] == [batches[where] for where in again]
 
 
+@pytest.mark.parametrize("auto_reload", [False, True])
 @pytest.mark.parametrize(
     "leave", [lambda loader: loader.set_epoch(1), lambda loader: loader.seek(1, 2)], ids=["set_epoch", "seek"]
 )
-def test_an_epoch_whose_loaded_position_was_left_starts_at_its_first_batch(leave):
+def test_an_epoch_whose_loaded_position_was_left_starts_at_its_first_batch(leave, auto_reload):
     saved = DataLoader(range(24), 2, shuffle=True, seed=1, ranks=Ranks(0, 2))
     iterator = iter(saved)
     next(iterator), next(iterator)
-    loader = DataLoader(range(24), 2, shuffle=True, seed=1, ranks=Ranks(0, 1))
+    loader = DataLoader(range(24), 2, shuffle=True, seed=1, ranks=Ranks(0, 1), auto_reload=auto_reload)
     loader.load_state_dict(saved.state_dict(), new_batch_size=True)
     leave(loader)
     loader.set_epoch(0)

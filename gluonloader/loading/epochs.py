@@ -150,6 +150,8 @@ class Epochs:
             epoch = self._start() if ahead is None else ahead
             self.any_started = True
             self._next = Next(epoch.plan.epoch + 1, epoch.plan)
+            if isinstance(self.source, IndexSource):
+                self.source.history.take_loaded()
             return epoch
 
     def _start(self) -> Epoch:

@@ -32,12 +32,16 @@ class History:
         self.started: dict[int, Started] = {}
         self.first: tuple[int, Started] | None = None
         self._newest: Started | None = None
-        self._loaded: Started | None = None  # how the epoch of a loaded position was to start
+        self._loaded: Started | None = None  # how the epoch of a loaded position starts, until the program takes it
+
+    def take_loaded(self) -> None:
+        """The program has taken an epoch, so it gets the batches from the loaded position on."""
+        self._loaded = None
 
     def leave_loaded(self) -> None:
-        """The loaded position was left; if its epoch has not started there, it will start at its first batch."""
+        """The loaded position was left; if its epoch was not taken, it will start at its first batch."""
         if self._loaded is not None:
-            self._loaded.irregular = None
+            self._loaded.irregular = self._loaded.drawn = None
 
     def add(self, epoch: int, started: Started) -> None:
         known = self.started.get(epoch)
@@ -49,6 +53,8 @@ class History:
             self._newest.snapshot = None  # it may be large
         if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
             self.first = epoch, started
+        if known is not None and known is self._loaded:  # with auto_reload, before the program takes it
+            self._loaded = started
         self.started[epoch] = self._newest = started
 
     @classmethod

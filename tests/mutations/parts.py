@@ -114,7 +114,7 @@ MUTATIONS = [
     Mutation(
         "a loaded position that was left still says where its epoch starts",
         "loading/index_source.py",
-        "            self._loaded.irregular = None\n",
+        "            self._loaded.irregular = self._loaded.drawn = None\n",
         "            pass\n",
     ),
     Mutation(
