@@ -162,15 +162,14 @@ class Positions(RuleBasedStateMachine):
     @precondition(lambda self: self.name == "weighted" and self.iterators is not None and self.in_step)
     @rule(seed=st.integers(0, 9))
     def new_weights(self, seed):
-        """New weights apply to the next sample on each rank."""
+        """New weights apply to the next sample on each rank; those before it were delivered."""
         self.weights = np.random.default_rng(seed).random(self.length) + 0.01
         for iterator in self.iterators:
             getattr(iterator.sampler, "sampler", iterator.sampler).weights = self.weights
             iterator.flush()
-        division, start = self.division, self.division.after(self.done)
         self.order_of = lambda length, epoch, weights=self.weights: weighted_order(weights, epoch)
-        division.order = division.order[:start] + self.order_of(self.length, self.epoch)[start:]
-        division.__post_init__()
+        self.division.order = self.order_of(self.length, self.epoch)  # samples that are repeated come from it, too
+        self.division.__post_init__()
 
     @precondition(lambda self: self.way is FORK and self.iterators is not None)
     @rule()
