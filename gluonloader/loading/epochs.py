@@ -149,9 +149,9 @@ class Epochs:
                 ahead = None
             epoch = self._start() if ahead is None else ahead
             self.any_started = True
-            self._next = Next(epoch.plan.epoch + 1, epoch.plan)
             if isinstance(self.source, IndexSource):
                 self.source.history.take_loaded()
+            self._next = Next(epoch.plan.epoch + 1, epoch.plan)  # last, so that an interrupted start is made again
             return epoch
 
     def _start(self) -> Epoch:
