@@ -67,6 +67,7 @@ class Picture:
         return self.pixels if dtype is None else self.pixels.astype(dtype)
 
 
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "1.24.0", reason="NumPy did not make one array of pictures")
 @pytest.mark.parametrize(
     "samples", [[[1, 2], np.zeros(2)], [[], np.zeros(0)], [Picture(1), Picture(2)], [(Picture(1), 3), (Picture(2), 4)]]
 )
