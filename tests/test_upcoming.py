@@ -125,7 +125,7 @@ def test_to_look_does_not_apply_new_weights(packs, flushes):
 
 def test_to_look_far_back_forgets_nothing_of_where_the_loader_is(monkeypatch):
     sampler = MixtureSampler([10**6, 10**6], num_samples=4_000_000, seed=1)
-    loader = DataLoader(Keys(1200), 1000, sampler=sampler, batchify_fn=list, seed=1)
+    loader = DataLoader(Keys(2_000_000), 1000, sampler=sampler, batchify_fn=list, seed=1)
     loader.seek(0, 3500)
     iterator = iter(loader)
     for _ in range(10):
