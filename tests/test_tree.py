@@ -55,26 +55,14 @@ def test_containers_of_the_user_keep_their_class_and_attributes():
     assert refill(FrozenPair(1, 2), ["x", "y"]) == {"a": "x", "b": "y"}
 
 
-class Inner(MutableMapping):
+class Inner(Frozen, MutableMapping):
     """Keeps its items in a dict, as many classes do that have no method to copy them."""
 
-    def __init__(self, items):
-        self.items_inside = items
-
-    def __getitem__(self, key):
-        return self.items_inside[key]
-
     def __setitem__(self, key, value):
-        self.items_inside[key] = value
+        self._items[key] = value
 
     def __delitem__(self, key):
-        del self.items_inside[key]
-
-    def __iter__(self):
-        return iter(self.items_inside)
-
-    def __len__(self):
-        return len(self.items_inside)
+        del self._items[key]
 
 
 class WithKeywords(Inner):
