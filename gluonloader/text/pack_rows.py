@@ -104,7 +104,7 @@ class PackRows:
             "layout": layout, "labels": labels, "pad": self._pad, "ignore": self._ignore, "positions": positions,
         }  # fmt: skip
         if self._dtype.kind not in "iu" or (labels is not None and not _fits(self._ignore, self._dtype)):
-            raise bad_argument("dtype", dtype, "must be a dtype of ints that has room for `ignore`, e.g. 'int32'")
+            raise bad_argument("dtype", dtype, "must be a dtype of ints that has room for `ignore`, such as np.int32")
         if not _fits(self._pad, self._dtype):
             raise bad_argument("pad", pad, f"does not fit in dtype={self._dtype.name}; pass another one")
 

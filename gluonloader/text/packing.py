@@ -107,6 +107,36 @@ class _Stream:
         )
 
 
+class _Rows:
+    """The rows of a window. They are made when they are read, since the first batch needs only some of them.
+
+    Args:
+        rows: the numbers of the pieces in each row.
+    """
+
+    def __init__(self, pieces: _Pieces, rows: Sequence[Sequence[int]], size: int, align: int) -> None:
+        self._rows, self._size, self._align = rows, size, align
+        self._documents, self._starts, self._stops = pieces.listed()
+        self._cut = set(np.flatnonzero(pieces.are_cut).tolist())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: slice) -> list[PackedRow]:
+        return [self._row(pieces) for pieces in self._rows[part]]
+
+    def _row(self, pieces: Sequence[int]) -> PackedRow:
+        documents, starts, stops = self._documents, self._starts, self._stops
+        return PackedRow(
+            tuple([documents[piece] for piece in pieces]),
+            tuple([starts[piece] for piece in pieces]),
+            tuple([stops[piece] for piece in pieces]),
+            self._size,
+            self._align,
+            () if self._cut.isdisjoint(pieces) else tuple([i for i, piece in enumerate(pieces) if piece in self._cut]),
+        )
+
+
 def document_too_long(document: Any, length: int, size: int) -> ValueError:
     """The error of a document that does not fit in a row, with long='error'."""
     what = f"document {document} has {length} tokens, but a row has only size={size}"
@@ -220,9 +250,8 @@ class PackingSampler(WindowedSampler):
         if self._shuffle:
             order = np.random.default_rng(batch_seed(seed, number)).permutation(len(rows))
             rows = [rows[row] for row in order.tolist()]
-        return PlannedWindow(
-            self._as_rows(pieces, rows), replace(stats, rows=len(rows), capacity=len(rows) * self.size)
-        )
+        stats = replace(stats, rows=len(rows), capacity=len(rows) * self.size)
+        return PlannedWindow(_Rows(pieces, rows, self.size, self._align), stats)
 
     def _pieces(self, documents: Integers) -> tuple[_Pieces, PackingStats]:
         """The pieces of documents in their order, and what they are counted as."""
@@ -296,21 +325,6 @@ class PackingSampler(WindowedSampler):
             rows[-1].append(piece)
             room -= length
         return rows
-
-    def _as_rows(self, pieces: _Pieces, rows: Sequence[Sequence[int]]) -> list[PackedRow]:
-        documents, starts, stops = pieces.listed()
-        size, align, cut = self.size, self._align, set(np.flatnonzero(pieces.are_cut).tolist())
-        return [
-            PackedRow(
-                tuple([documents[piece] for piece in row]),
-                tuple([starts[piece] for piece in row]),
-                tuple([stops[piece] for piece in row]),
-                size,
-                align,
-                () if cut.isdisjoint(row) else tuple([place for place, piece in enumerate(row) if piece in cut]),
-            )
-            for row in rows
-        ]
 
 
 class _SplitOrder:
