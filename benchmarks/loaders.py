@@ -127,7 +127,7 @@ class GluonLoader(Loader):
             gluonloader.ArrayDataset(*dataset.columns) if isinstance(dataset, Columns) else dataset,
             case.batch_size,
             case.shuffled,
-            batchify_fn=case.padding(_pad_in_place),
+            batchify_fn=case.padding(pad_in_place),
             **self._means(workers),
         ) as loader:
             yield Run(loader, case.batches)
@@ -159,7 +159,7 @@ class NDArrays(GluonLoader):
         return gluonloader.mxnet.DataLoader(*arguments, **options)
 
 
-def _pad_in_place(samples: Sequence[Array]) -> Array:
+def pad_in_place(samples: Sequence[Array]) -> Array:
     batch = gluonloader.empty((len(samples), max(map(len, samples))), np.int32)
     batch[:] = 0
     fill_rows(batch, samples)

@@ -28,6 +28,7 @@ import gluonloader
 from .against import ROOT, other_package, program_with
 from .cases import CASES, Case
 from .harness import Figures, Measure, Table, Topic
+from .loaders import pad_in_place
 from .report import markdown
 
 _STEADY: Final = range(50, 150)  # numbers of the traced batches; earlier batches still fill buffers and caches
@@ -104,7 +105,8 @@ def trace(case: Case) -> dict[str, tuple[Counts, Counts]]:
     tracer, workers = Tracer(), dict[str, Any]() if case.in_process else {"num_workers": 1, "start_method": "fork"}
     with tempfile.TemporaryDirectory() as folder:
         dataset = Traced(case.dataset(), case.batch_size, folder)
-        with gluonloader.DataLoader(dataset, case.batch_size, **workers) as loader:
+        pads = case.padding(pad_in_place)
+        with gluonloader.DataLoader(dataset, case.batch_size, batchify_fn=pads, **workers) as loader:
             for number, _ in enumerate(loader):
                 if number == _STEADY.start:
                     tracer.start()

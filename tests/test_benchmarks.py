@@ -356,6 +356,7 @@ main, worker = (
 assert main["iterator", "__next__"] == worker["work.maker", "make"] == 1
 assert main["executors.base", "__init__"] == worker["work.task", "__init__"] == 1  # of dataclasses
 assert ("work.maker", "make") not in main
+assert "work.maker: BatchMaker.make" in trace(CASES["ragged"])["worker"][0]  # padded by a function of the user
 """
 
 
