@@ -59,7 +59,7 @@ class PackedDataset(Dataset):
         samples: Sequence[Any] = read(self.documents, numbers)
         tokens: list[NDArray[Any]] = samples if type(samples) is list else list(samples)
         fields: list[Fields] = []
-        if self._field is not None or any(type(sample) is not np.ndarray for sample in tokens):
+        if self._field is not None or {*map(type, tokens)} != {np.ndarray}:
             documents = [
                 document_of(sample, self._field, number) for sample, number in zip(samples, numbers, strict=True)
             ]
