@@ -11,7 +11,7 @@ modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxne
          server of S3; all tests that are not marked numpy_only, of the Gluon drop-in only those of `core`; then those
          of `trainers` that are not slow
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; all
-         tests of the Gluon drop-in and of arrays of frameworks; those of `core` that use arrays in many ways
+         tests of the Gluon drop-in and of arrays of frameworks; those of `core` that use these libraries most
 ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -55,12 +55,8 @@ TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 TRAINERS = ["lightning", "accelerate", "transformers"]
 TRAINERS_TESTS = "tests/pytorch/trainers"
-# Tests that call NumPy in many ways, so that they could depend on its version.
-WITH_ARRAYS = [
-    *("tests/batchify", "tests/dataset", "tests/memory", "tests/randomness", "tests/records", "tests/sampler"),
-    *("tests/tables", "tests/text"),
-    *("tests/vision", "tests/work", "tests/test_loader.py", "tests/test_resume.py", "tests/test_tree.py"),
-]
+# Tests that give arrays of other libraries to NumPy 1.23, or compare with MXNet; `newest` runs the others with it.
+WITH_ARRAYS = ["tests/batchify", "tests/dataset", "tests/randomness", "tests/records", "tests/tables", "tests/vision"]
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
 
