@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .checks import check_flags, check_int
+from .checks import check_flags, check_int, check_number
 from .describe import call, counted, short_repr
 from .errors import bad_argument
 from .indices import checksum_of, checksum_of_array
@@ -87,7 +87,7 @@ class ExpWidthBucket(_WidthBucket):
     """
 
     def __init__(self, bucket_len_step: float = 1.1) -> None:
-        _check_number("bucket_len_step", bucket_len_step, math.ulp(0), "must be a number > 0")
+        check_number("bucket_len_step", bucket_len_step, math.ulp(0), "must be a number > 0")
         self._step = float(bucket_len_step)
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
@@ -166,7 +166,7 @@ class FixedBucketSampler(SeededSampler):
         check_flags(shuffle=shuffle, use_average_length=use_average_length)
         super().__init__(seed, bool(shuffle))
         self._shuffle, batch_size = bool(shuffle), check_int("batch_size", batch_size, 1)
-        _check_number("ratio", ratio, 0, "must be a number >= 0")
+        check_number("ratio", ratio, 0, "must be a number >= 0")
         table = _as_lengths("lengths", lengths)
         if bucket_keys is None:
             bucket_keys = _lay_out(table, num_buckets, bucket_scheme)
@@ -244,7 +244,7 @@ class SortedBucketSampler(SeededSampler):
     ) -> None:
         check_flags(reverse=reverse, shuffle=shuffle)
         super().__init__(seed, bool(shuffle))
-        _check_number("mult", mult, 1, "must be a number >= 1, the number of batches in a bucket")
+        check_number("mult", mult, 1, "must be a number >= 1, the number of batches in a bucket")
         _check_keys(sort_keys)
         self._keys, self._size = sort_keys, check_int("batch_size", batch_size, 1)
         self._bucket = int(mult * self._size)
@@ -287,13 +287,6 @@ def _content_of(keys: Sequence[Any]) -> int | None:
     are_numbers = isinstance(keys, np.ndarray) or set(map(type, keys)) <= {int, float}
     array = np.asarray(keys) if are_numbers else np.empty(0, object)
     return checksum_of(list(keys)) if array.dtype.hasobject else checksum_of_array(array)
-
-
-def _check_number(name: str, value: Any, least: float, right: str) -> None:
-    """Checks an argument that is a finite number, at least `least`."""
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not least <= value < math.inf:
-        raise bad_argument(name, value, right)
 
 
 def _as_lengths(name: str, lengths: Sequence[BucketKey]) -> Integers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -114,10 +115,20 @@ def check_indexed(name: str, dataset: Any) -> None:
         raise bad_argument(name, dataset, "it cannot be indexed; pass a list, an array or a dataset with __getitem__")
 
 
+def is_number(value: Any) -> bool:
+    """Whether an argument is a real number of Python or NumPy, and no bool."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
 def is_positive(value: Any) -> bool:
-    """Whether an argument is a number > 0, of Python or NumPy."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return is_number and bool(value > 0)
+    """Whether an argument is a number > 0; it may be infinite."""
+    return is_number(value) and bool(value > 0)
+
+
+def check_number(name: str, value: Any, least: float, expected: str) -> None:
+    """Checks an argument that is a finite number, at least `least`."""
+    if not is_number(value) or not least <= value < math.inf:
+        raise bad_argument(name, value, expected)
 
 
 def check_timeout(timeout: Any) -> None:
@@ -165,7 +176,7 @@ def parse_size(value: int | str, name: str, least: int, instead: str = "") -> in
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", value, re.IGNORECASE)
         nbytes = None if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < least:
+    if not isinstance(nbytes, (int, np.integer)) or isinstance(nbytes, bool) or nbytes < least:
         right = f'pass at least {least:,} bytes, as an int or as text such as "256MB"{instead}'
         raise bad_argument(name, value, right)
-    return nbytes
+    return int(nbytes)

@@ -43,7 +43,7 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
             raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", row, path)
     try:
         array = np.asarray(sample, dtype)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise BatchifyError(_no_array(sample, f" ({error})"), row, path) from None
     if array.dtype.hasobject:
         raise BatchifyError(_no_array(sample, ""), row, path)
@@ -60,6 +60,24 @@ def _no_array(sample: Any, why: str) -> str:
     elif isinstance(sample, Mapping):
         why = f"; use one batchify function for each key, e.g. Dict({{{next(iter(sample), 'x')!r}: Stack(), ...}})"
     return f"a {type(sample).__name__} cannot be converted to an array of numbers{why}"
+
+
+def check_range(samples: Sequence[Any], dtype: np.dtype[Any]) -> None:
+    """Checks that the ints of arrays fit in a dtype of ints; NumPy would keep only their lowest bits."""
+    if dtype.kind not in "iu":
+        return
+    wider = {
+        row: sample for row, sample in enumerate(samples)
+        if isinstance(sample, np.ndarray) and sample.dtype.kind in "iu" and not np.can_cast(sample.dtype, dtype)
+    }  # fmt: skip
+    if not wider:
+        return
+    limits, every = np.iinfo(dtype), np.concatenate([*wider.values()], axis=None)
+    if not every.size or (limits.min <= every.min() and every.max() <= limits.max):
+        return
+    for row, sample in wider.items():
+        if len(wrong := sample[(sample < limits.min) | (sample > limits.max)]):
+            raise BatchifyError(f"{wrong[0]} does not fit in dtype={dtype}; pass another dtype", row)
 
 
 def check_types(samples: Sequence[Any], fits: Callable[[type], bool], needed: str) -> None:

@@ -14,7 +14,7 @@ from ..checks import check_flags, check_function, check_functions, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import EQUAL, Array, as_array, check_same, check_types, common_dtype, like
+from .arrays import EQUAL, Array, as_array, check_range, check_same, check_types, common_dtype, like
 from .default import Batchify, default_batchify, stack_any
 
 
@@ -53,7 +53,8 @@ class Pad:
             that axis); otherwise it is the shape of the batch. torch's `key_padding_mask` is `~mask`.
 
     Raises:
-        BatchifyError: a sample cannot be padded to the common shape, or the dtype of the batch cannot represent `val`.
+        BatchifyError: a sample cannot be padded to the common shape, the dtype of the batch cannot represent `val`, or
+            an int does not fit in `dtype`.
 
     >>> Pad(val=-1, round_to=4)([[1, 2, 3], [4]])
     array([[ 1,  2,  3, -1],
@@ -95,6 +96,8 @@ class Pad:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         arrays = [as_array(sample, self._dtype, i) for i, sample in enumerate(samples)]
+        if self._dtype is not None:
+            check_range(samples, self._dtype)
         sizes = self._sizes([array.shape for array in arrays])
         dtype = common_dtype(_with_own_dtype(samples, arrays), "")
         fill = _filler(self._val, dtype)

@@ -17,9 +17,9 @@ from operator import attrgetter
 from typing import Any, Final, Generic, NoReturn
 
 from ..arguments.arguments import choose_delivery
-from ..checks import check_flags, check_int
+from ..checks import check_flags, check_int, check_number
 from ..describe import call, short_repr
-from ..errors import LoaderClosed, TransportError, bad_argument, hide_own_frames, warn
+from ..errors import LoaderClosed, TransportError, hide_own_frames, warn
 from ..executors.lanes.remote import decode_error
 from ..interrupts import from_signal_handler
 from ..locks import Lock
@@ -371,6 +371,5 @@ def attach(
     """
     check_name(name)
     check_flags(pin_memory=pin_memory)
-    if not (isinstance(wait, (int, float)) and 0 <= wait < float("inf")):
-        raise bad_argument("wait", wait, "must be a number of seconds that is at least 0")
+    check_number("wait", wait, 0, "must be a number of seconds >= 0")
     return ServedLoader(name, Arguments(output, timeout, bool(pin_memory)), wait)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import is_number
 from ..decoders import opencv
 from ..errors import bad_argument
 from ..randomness import get_rng
@@ -21,10 +21,6 @@ _DTYPES: Final = frozenset(map(np.dtype, (np.uint8, np.uint16, np.float32, np.fl
 _AUTO: Final = 9
 _RANDOM: Final = 10
 _TRIES: Final = 10  # random crops; if all of them are larger than the image, the crop is the centre of the image
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, Real)
 
 
 def checked_size(size: Any) -> Size:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_int
+from ..checks import check_int, is_number
 from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, each, read
 from ..decoders import opencv
@@ -95,7 +95,7 @@ class ImagePipeline(Dataset):
         self._dataset = _checked_dataset(dataset)
         self._encoded = self._dataset.encoded
         self._scaled_decode, self._interpolation = scaled_decode, interpolation
-        if isinstance(flip, bool) or not geometry.is_number(flip) or not 0 <= flip <= 1:
+        if not is_number(flip) or not 0 <= flip <= 1:
             raise bad_argument("flip", flip, "must be a probability from 0 to 1; 0.5 mirrors half of the images")
         if scale is not None and resize is not None:
             raise bad_argument("resize", resize, "cannot be used together with scale; remove resize or scale")

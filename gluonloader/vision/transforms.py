@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..checks import is_number
 from ..declared import is_gil_free
 from ..decoders import opencv
 from ..describe import call, describe, short_repr
@@ -216,7 +217,7 @@ class RandomCrop(_ImageTransform):
         ints = isinstance(widths, (list, tuple)) and all(isinstance(width, (int, np.integer)) for width in widths)
         if not ints or len(widths) != 4 or min(widths) < 0:
             raise bad_argument("pad", pad, "must be an int >= 0, or four such ints: (top, bottom, left, right)")
-        if not geometry.is_number(pad_value) or not np.isfinite(pad_value):
+        if not is_number(pad_value) or not np.isfinite(pad_value):
             raise bad_argument("pad_value", pad_value, "must be a number, the same for all channels")
         self.pad, self.pad_value = tuple(map(int, widths)), pad_value
         self.interpolation = geometry.checked_interpolation(interpolation)
@@ -311,7 +312,7 @@ class _ColorChange(_ImageTransform):
 
     def __init__(self, **amounts: float) -> None:
         for name, amount in amounts.items():
-            if not geometry.is_number(amount) or not amount >= 0:
+            if not is_number(amount) or not amount >= 0:
                 raise bad_argument(name, amount, "must be a number >= 0")
         self.amounts = amounts
 
@@ -405,7 +406,7 @@ class RandomLighting(_ImageTransform):
     gil_free = True
 
     def __init__(self, alpha: float) -> None:
-        if not geometry.is_number(alpha) or not alpha >= 0:
+        if not is_number(alpha) or not alpha >= 0:
             raise bad_argument("alpha", alpha, "must be a number >= 0")
         self.alpha = alpha
 
@@ -428,7 +429,7 @@ def _applied(transforms: Sequence[Transform], image: Any) -> Any:
 
 
 def _checked_probability(p: float) -> float:
-    if not geometry.is_number(p) or not 0 <= p <= 1:
+    if not is_number(p) or not 0 <= p <= 1:
         raise bad_argument("p", p, "must be a number from 0 to 1")
     return p
 

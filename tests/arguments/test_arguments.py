@@ -184,7 +184,7 @@ def test_gluon_order_of_the_positional_arguments():
         gl.DataLoader(DATA, 2, False, None, "discard", None, None, 0, False, 0, None, False, 120, False, "serial")
 
 
-@pytest.mark.parametrize("limit", [1 << 21, "2MB", "2 MiB", "2m", "0.002GB", "2048K"])
+@pytest.mark.parametrize("limit", [1 << 21, np.int64(1 << 21), "2MB", "2 MiB", "2m", "0.002GB", "2048K"])
 def test_memory_limits_are_read(limit):
     with gl.DataLoader(DATA, 5, num_workers=1, memory_limit=limit) as loader:
         assert next(iter(loader)).tolist() == DATA

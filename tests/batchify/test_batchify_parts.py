@@ -117,6 +117,14 @@ def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
     assert caught.value.row == position
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_pad_names_the_int_that_does_not_fit_in_its_dtype(dtype):
+    samples = [np.array([1, 2]), np.array([], np.int64), np.array([[3]], np.int16)[0]]
+    assert Pad(dtype=dtype)(samples).tolist() == [[1, 2], [0, 0], [3, 0]]
+    with pytest.raises(BatchifyError, match=rf"sample 2 of the batch: 300 does not fit in dtype={dtype}"):
+        Pad(dtype=dtype)([*samples[:2], np.array([5, 300])])
+
+
 def test_pad_names_the_sample_that_is_not_of_its_dtype():
     with pytest.raises(
         BatchifyError, match="a list cannot be converted to an array of numbers .*could not convert"

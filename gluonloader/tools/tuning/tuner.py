@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from ...arguments.arguments import default_start_method
-from ...checks import check_flags, check_function, parse_bytes
-from ...errors import bad_argument
+from ...checks import check_flags, check_function, check_number, parse_bytes
 from ...limits import available_cores, available_memory
 from ...units import duration, percent, size
 from ..pictures import draw_trials
@@ -138,8 +137,8 @@ def tune(
     check_function("factory", factory)
     factory = adapted(factory)
     check_flags(busy=busy, threads=threads)
-    check_seconds("budget_s", budget_s, _LEAST_S)
-    check_seconds("step_s", step_s, 0)
+    check_number("budget_s", budget_s, _LEAST_S, f"must be a number of seconds >= {_LEAST_S:g}")
+    check_number("step_s", step_s, 0, "must be a number of seconds >= 0")
     limit, step, end = parse_bytes(memory), Step(step_s, bool(busy)), time.perf_counter() + budget_s
 
     def measure_setting(setting: Setting, seconds: float, limit_s: float) -> Trial:
@@ -157,12 +156,6 @@ def tune(
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     search = Search(measure_setting, available_cores(), budget_s, memory_of_workers, methods, bool(threads))
     return _result(search, search.run(), load if load > _BUSY * search.cores else 0.0)
-
-
-def check_seconds(name: str, value: Any, least: float) -> None:
-    """Raises a ValueError if an argument is not a number of seconds, or too small."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
-        raise bad_argument(name, value, f"must be a number of seconds >= {least:g}")
 
 
 def _result(search: Search, best: Setting | None, load: float) -> Tuning:
