@@ -149,6 +149,7 @@ class FixedBucketSampler(SeededSampler):
     """
 
     _read_ahead = 64  # batches
+    _yields_batches = True
 
     def __init__(
         self,
@@ -231,6 +232,7 @@ class SortedBucketSampler(SeededSampler):
     """
 
     _read_ahead = 64  # batches
+    _yields_batches = True
 
     def __init__(
         self,

@@ -103,7 +103,8 @@ def cure_of(dataset: Any, name: str) -> str:
     if any(base.__name__ == "DataLoader" and base.__module__.startswith(loaders) for base in kind.__mro__):
         return "it yields batches, not samples; pass its dataset, or use bridge(loader) to read its batches ahead"
     if isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
-        return f"its keys are strings, not indices; pass StackDataset(**{name}), whose samples are dicts"
+        right = f"pass StackDataset(**{name}), whose samples are dicts, or one of its values"
+        return f"its keys are strings, not indices; {right}"
     return ""
 
 

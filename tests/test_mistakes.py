@@ -170,7 +170,7 @@ load((X, X + 1), 2)
     ArrayDataset(X, Y)? If each array is a sample, pass a list, not a tuple
 ArrayDataset({"x": Y})
     -> arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are strings, not indices; pass StackDataset(**arrays[0]),
-    whose samples are dicts
+    whose samples are dicts, or one of its values
 load(NUMBERS, 32, last_batch="discard")
     -> RuntimeWarning: last_batch='discard' drops all 8 samples, which are fewer than batch_size=32, so the loader
     yields no batches; pass a smaller batch_size, or last_batch='keep'
@@ -209,7 +209,7 @@ load(lambda: iter(NUMBERS), 2)
 load({1, 2}, 2) -> dataset={1, 2}: the order of a set differs between processes; pass a list, e.g. sorted(...)
 load({"x": X, "y": Y}, 2)
     -> dataset: <class 'dict'>; its keys are strings, not indices; pass StackDataset(**dataset), whose samples are
-    dicts, or pass a sampler of its keys
+    dicts, or one of its values, or pass a sampler of its keys
 load("data/train", 2)
     -> dataset: <class 'str'>; pass a dataset that reads the file, e.g. ArrowDataset(path) for Parquet, or list(text)
     for characters
@@ -349,6 +349,11 @@ load(Y, 2, sampler=Y < 2)
     np.flatnonzero(mask)
 load(X, 2, sampler=BatchSampler(range(6), 2))
     -> sampler=BatchSampler(range(6), batch_size=2): it yields lists of indices; pass it as batch_sampler
+load(NUMBERS, 2, sampler=gl.text.TokenBatchSampler([3, 4], 8, shuffle=False))
+    -> sampler=TokenBatchSampler(2 documents, range(2), max_tokens=8): it yields lists of indices; pass it as
+    batch_sampler
+gl.text.PackedDataset(IterableDataset(range(3)))
+    -> documents=IterableDataset(...): it cannot be indexed; pass PackedStream(documents, size)
 load(NUMBERS, 2, sampler="random")
     -> sampler='random': must be an iterable of indices; for a random order, pass shuffle=True
 load(NUMBERS, 2, sampler=[0.0, 1.0])
@@ -481,7 +486,7 @@ gluon("mxnet").DataLoader(RAGGED, 3, batchify_fn=gluon("mxnet.batchify").Pad)
     -> batchify_fn=<class 'gluonloader.mxnet.batchify.Pad'>: it is a class; pass an object of the class: Pad()
 gluon("mxnet").ArrayDataset({"x": Y})
     -> arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are strings, not indices; pass StackDataset(**arrays[0]),
-    whose samples are dicts
+    whose samples are dicts, or one of its values
 gluon("mxnet").DataLoader((X, Y), 2)
     -> RuntimeWarning: dataset: a tuple of 2 arrays of length 6 is a dataset of 2 samples; did you mean
     ArrayDataset(X, Y)? If each array is a sample, pass a list, not a tuple

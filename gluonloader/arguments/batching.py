@@ -113,7 +113,7 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
         if batching.shuffle:
             raise ValueError("shuffle and sampler both set the order of samples; remove shuffle or sampler")
         _check_indices("sampler", sampler, "indices")
-        if isinstance(sampler, BatchSampler):
+        if getattr(sampler, "_yields_batches", False):
             raise bad_argument("sampler", sampler, "it yields lists of indices; pass it as batch_sampler")
     elif batching.shuffle:
         sampler = RandomSampler(len(dataset), seed)

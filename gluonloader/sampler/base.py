@@ -47,6 +47,8 @@ class Sampler:
     Deriving from it is optional: a loader accepts any iterable with a length, and `Dataset.sample` any iterable.
     """
 
+    _yields_batches = False  # it yields lists of indices
+
     def _may_yield(self, key: Any) -> bool:
         """Whether a pass may yield this key; True if only the pass would tell."""
         return True
@@ -314,6 +316,7 @@ class BatchSampler(RearrangedSampler):
     """
 
     _identifying = "batch_size", "last_batch"
+    _yields_batches = True
 
     @explain_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from ..checks import check_indexed
 from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, read
+from ..dataset.iterable import is_iterable
 from ..declared import needed_blocks
 from ..describe import call, describe, short_repr
+from ..errors import bad_argument
 from ..segments import PackedRow, Segments
 from .documents import Fields, document_of, segments_of
 
@@ -38,6 +40,8 @@ class PackedDataset(Dataset):
     """
 
     def __init__(self, documents: Any, field: Any = None) -> None:
+        if is_iterable(documents):
+            raise bad_argument("documents", documents, "it cannot be indexed; pass PackedStream(documents, size)")
         check_indexed("documents", documents)
         self.documents, self._field = documents, field
 

@@ -78,6 +78,7 @@ class TokenBatchSampler(WindowedSampler):
     """
 
     _units = "batches"
+    _yields_batches = True
     _no_stats = TokenBatchStats()
 
     def __init__(
