@@ -483,8 +483,8 @@ MUTATIONS = [
     Mutation(
         "the next epoch has the number of the last one",
         "loading/epochs.py",
-        "            self._next = Next(epoch.plan.epoch + 1, epoch.plan)\n",
-        "            self._next = Next(epoch.plan.epoch, epoch.plan)\n",
+        "            self._next = Next(epoch.plan.epoch + 1, epoch.plan)  # last",
+        "            self._next = Next(epoch.plan.epoch, epoch.plan)  # last",
     ),
     Mutation(
         "merged states forget what one rank has delivered ahead",

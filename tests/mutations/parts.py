@@ -741,7 +741,7 @@ MUTATIONS = [
     Mutation(
         "a row does not know which of its documents are cut",
         "text/packing.py",
-        "() if cut.isdisjoint(row) else",
+        "() if self._cut.isdisjoint(pieces) else",
         "() if True else",
     ),
     Mutation(
