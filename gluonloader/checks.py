@@ -31,11 +31,12 @@ def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") 
     return int(value)
 
 
-def check_shard(num_shards: int, index: int) -> None:
-    """Checks the arguments of a method `shard`: `0 <= index < num_shards`."""
-    check_int("num_shards", num_shards, 1)
-    if check_int("index", index) >= num_shards:
-        raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
+def check_shard(num_shards: Any, index: Any) -> tuple[int, int]:
+    """Returns the arguments of a method `shard` as ints, `0 <= index < num_shards`."""
+    shards, shard = check_int("num_shards", num_shards, 1), check_int("index", index)
+    if shard >= shards:
+        raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({shards - 1})")
+    return shards, shard
 
 
 def check_flags(**flags: object) -> None:

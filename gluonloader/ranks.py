@@ -79,8 +79,9 @@ class Ranks:
     share: str | None = None
 
     def __post_init__(self) -> None:
-        check_int("count", self.count, 1)
-        if check_int("index", self.index) >= self.count:
+        object.__setattr__(self, "count", check_int("count", self.count, 1))  # not an int of NumPy, which overflows
+        object.__setattr__(self, "index", check_int("index", self.index))
+        if self.index >= self.count:
             raise bad_argument("index", self.index, f"must be an int from 0 to count - 1 ({self.count - 1})")
         if self.policy not in (None, "uneven", "drop", "repeat"):
             raise bad_argument("policy", self.policy, "must be 'uneven', 'drop' or 'repeat'")

@@ -6,7 +6,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, crew
 from rank_models import Restarting
 
-from gluonloader import DataLoader, IterableDataset, WeightedSampler
+from gluonloader import DataLoader, IterableDataset, MixtureSampler, WeightedSampler
 from gluonloader.errors import LoaderClosed
 from gluonloader.options import Processes
 
@@ -55,6 +55,19 @@ def test_new_weights_take_effect_with_the_next_batch_after_a_flush(any_way):
                 seen += batch.tolist()
         assert list(iterator) == []
     assert len(seen) == 400
+
+
+def test_the_epoch_after_a_flush_is_the_same_with_every_executor(any_way):
+    def epoch_after_a_flush(way):
+        mixture = MixtureSampler([8, 8], weights=[0.5, 0.5], num_samples=20, seed=0)
+        with way.loader(range(16), 2, sampler=mixture) as loader:
+            iterator = iter(loader)
+            next(iterator)
+            iterator.sampler.weights = [0.9, 0.1]
+            iterator.flush()
+            return [batch.tolist() for batch in loader]
+
+    assert epoch_after_a_flush(any_way) == epoch_after_a_flush(SERIAL)
 
 
 def test_a_flush_after_the_last_batch_has_nothing_to_discard_and_a_closed_epoch_cannot_be_flushed(any_way):

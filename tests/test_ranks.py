@@ -5,11 +5,12 @@ import sys
 import threading
 from itertools import islice
 
+import numpy as np
 import pytest
 from conftest import FORK, ONE_FORK, SERIAL
 from mistakes import mistakes
 
-from gluonloader import DataLoader, IterableDataset, Ranks, merge_states
+from gluonloader import DataLoader, IterableDataset, Ranks, SimpleDataset, merge_states, random_split
 
 
 class Files(IterableDataset):
@@ -65,6 +66,15 @@ def test_the_rank_is_found_in_the_environment(monkeypatch, dataset):
     assert Ranks.of("env", "drop") == Ranks(1, 2, "drop")
     with SERIAL.loader(dataset, 2, ranks="env") as loader:
         assert [batch.tolist() for batch in loader] == [[1, 3], [5, 7], [9]]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int64])
+def test_ranks_and_shards_may_be_ints_of_numpy(kind):
+    data = IterableDataset(range(100), num_shards=6)
+    loaders = [DataLoader(data, 4, seed=0, ranks=Ranks(kind(rank), kind(3))) for rank in range(3)]
+    assert sorted(sample for loader in loaders for batch in loader for sample in batch.tolist()) == list(range(100))
+    assert len(SimpleDataset(range(1000)).shard(kind(4), kind(1))) == 250
+    assert list(map(len, random_split(range(200), [kind(100), kind(100)]))) == [100, 100]
 
 
 def test_a_single_rank_is_a_loader_without_ranks():

@@ -91,7 +91,7 @@ class Dataset(Generic[Sample]):
         >>> [list(SimpleDataset(range(5)).shard(2, i)) for i in range(2)]
         [[0, 1, 2], [3, 4]]
         """
-        check_shard(num_shards, index)
+        num_shards, index = check_shard(num_shards, index)
         size, longer = divmod(len(self), num_shards)
         start = size * index + min(index, longer)
         return Subset(self, range(start, start + size + (index < longer)))

@@ -173,7 +173,7 @@ class IterableDataset(Generic[Sample]):
         >>> [list(IterableDataset(range(5)).filter(lambda x: x != 1).shard(2, i)) for i in range(2)]
         [[0, 3], [2, 4]]
         """
-        check_shard(num_shards, index)
+        num_shards, index = check_shard(num_shards, index)
         view = _ShardView(self, num_shards, index)
         return _wrapped(view, (), hasattr(self, "__len__") and view.is_cut)
 

@@ -36,9 +36,9 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
         raise bad_argument("lengths", lengths, "must be a list, e.g. [0.8, 0.2]")
     if not all(isinstance(length, Real) and length >= 0 for length in lengths):
         raise bad_argument("lengths", lengths, "all lengths or fractions must be >= 0")
-    sizes = lengths
-    if math.isclose(sum(lengths), 1):
-        sizes = rounded = [math.floor(count * fraction) for fraction in lengths]
+    sizes = [length.item() if isinstance(length, np.generic) else length for length in lengths]  # uint8 overflows
+    if math.isclose(sum(sizes), 1, rel_tol=1e-6):
+        sizes = rounded = [math.floor(count * fraction) for fraction in sizes]
         for i in range(count - sum(rounded)):
             rounded[i % len(rounded)] += 1
     if sum(sizes) != count or any(size != int(size) for size in sizes):

@@ -18,7 +18,8 @@ Leaf = Callable[[Any], Any]
 
 
 def map_arrays(fn: Leaf, batch: Any, path: str = "") -> Any:
-    """Returns the same containers with `fn(array)` in place of each array of NumPy or of a framework.
+    """Returns the same containers with `fn(array)` in place of each array of NumPy or of a framework; those in which
+    nothing changes are the same objects.
 
     Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`. An exception of
     `fn` gets a note that names the array's path in the batch.
@@ -31,7 +32,11 @@ def map_arrays(fn: Leaf, batch: Any, path: str = "") -> Any:
             add_note(error, f"gluonloader: while output converted {path or 'the batch'}")
             raise
     items = children(batch)
-    return batch if items is None else refill(batch, [map_arrays(fn, item, path + step) for step, item in items])
+    if items is None:
+        return batch
+    mapped = [map_arrays(fn, item, path + step) for step, item in items]
+    unchanged = all(new is item for new, (_, item) in zip(mapped, items, strict=True))
+    return batch if unchanged else refill(batch, mapped)
 
 
 def converter(output: str | Framework | Leaf) -> Leaf:

@@ -144,6 +144,7 @@ class Epoch:
             self.plan.rewind()
         self._window.cancel()
         self._start()
+        self.draw_ahead()  # so that a change to the sampler applies here, with any executor
 
     def replace(self, executor: Executor, plan: Plan) -> None:
         self._interrupted = True

@@ -69,7 +69,7 @@ class ShardedSampler(RearrangedSampler):
         seed="pass sampler=RandomSampler(len(dataset), seed=...) instead",
     )
     def __init__(self, sampler: SizedIterable, num_shards: int, index: int, even: Even = "pad") -> None:
-        check_shard(num_shards, index)
+        num_shards, index = check_shard(num_shards, index)
         self.num_shards, self.index = int(num_shards), int(index)
         if even not in ("pad", "drop", "keep"):
             raise bad_argument("even", even, "must be 'pad', 'drop' or 'keep'")

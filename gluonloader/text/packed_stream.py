@@ -143,7 +143,7 @@ class PackedStream(IterableDataset[Segments]):
         Raises:
             ValueError: unless `0 <= index < num_shards`.
         """
-        check_shard(num_shards, index)
+        num_shards, index = check_shard(num_shards, index)
         shard = copy.copy(self)
         shard._shard = self._shard[0] * num_shards, self._shard[1] + self._shard[0] * index
         return shard

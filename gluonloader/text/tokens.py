@@ -24,6 +24,7 @@ from ..dataset.bulk import bulk_read
 from ..describe import call, counted, short_repr
 from ..errors import TokenError, bad_argument, import_extra
 from ..indices import Indices, checked_index, checked_indices, known_indices
+from ..lengths import checksum_of_lengths
 from ..memory import empty
 from ..replacing import replacing
 from ..rows import Rows
@@ -199,7 +200,8 @@ class TokenDataset(Dataset):
     @property
     def _identity(self) -> dict[str, Any]:
         known = {} if self._vocabulary is None else {"vocabulary": self._vocabulary}
-        return {"documents": len(self), "tokens": self.num_tokens, **known, **self._content}
+        counts = {"documents": len(self), "tokens": self.num_tokens, "lengths": checksum_of_lengths(self.lengths)}
+        return {**counts, **known, **self._content}
 
     @property
     def _content(self) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..checks import check_int
 from ..dataset import base as own
 from ..loader import DataLoader as CoreDataLoader
 from ..options import Seed
 from ..work.task import Task
 from .collate import own_collate
 from .order import order_of
-from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, rows_of
+from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, has_rows
 from .utils_data import data
 from .words import advice_in_torchs_words, use_torchs_words
 
@@ -43,15 +44,16 @@ def core_loader(
         dataset = Replicas(dataset, loader.batch_size, loader.drop_last, replicas or loader.num_workers)
     else:
         options["batch_sampler"] = batch_sampler
-        rows = rows_of(dataset) if whole and _batches_by_default(loader) else None
-        if rows is not None or _reads_tensors(loader):
-            dataset = WholeRows(dataset, rows)
+        as_rows = whole and _batches_by_default(loader) and has_rows(dataset)
+        if as_rows or _reads_tensors(loader):
+            dataset = WholeRows(dataset, as_rows)
         elif whole:
             dataset = Whole(dataset, _reads_in_bulk(loader))
     if num_workers:
         context = loader.multiprocessing_context
         options["start_method"] = None if context is None else context.get_start_method()
-        options["prefetch"] = (loader.prefetch_factor or 2) * num_workers
+        factor = 2 if loader.prefetch_factor is None else check_int("prefetch_factor", loader.prefetch_factor, 1)
+        options["prefetch"] = factor * num_workers
         options["worker_init_fn"] = StartWorker(seed, loader.worker_init_fn)
     options.update(more)
     if not num_workers:  # to check a state, or to make a batch again: it needs no executor

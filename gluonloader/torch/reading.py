@@ -65,12 +65,18 @@ class Whole:
 
 
 class WholeRows:
-    """A dataset of tensors, whose keys are those of whole batches; `rows` are its samples, if NumPy has such arrays."""
+    """A dataset of tensors, whose keys are those of whole batches.
+
+    Args:
+        as_rows: read the samples as `Rows`, see `has_rows`.
+    """
 
     _parts = ()  # it calls no user code
 
-    def __init__(self, dataset: Any, rows: Rows | None) -> None:
-        self.dataset, self._rows = dataset, rows
+    def __init__(self, dataset: Any, as_rows: bool) -> None:
+        self.dataset, self._as_rows = dataset, as_rows
+        self._tensors: Any = None  # those of `_rows`
+        self._rows: Rows | None = None
 
     @property
     def _users_dataset(self) -> Any:
@@ -78,34 +84,39 @@ class WholeRows:
 
     def __reduce__(self) -> Any:
         # In a worker, too, the rows are those of the tensors, which may be shared.
-        return _whole_rows, (self.dataset, self._rows is not None)
+        return WholeRows, (self.dataset, self._as_rows)
 
     def __getitem__(self, keys: Any) -> Sequence[Any]:
         keys = keys if hasattr(keys, "__getitem__") else list(keys)  # a batch sampler may yield sets
-        if self._rows is None or not are_ints(keys):
-            return [self.dataset[key] for key in keys]
-        return self._rows.at(keys)
+        rows = self._rows_at(keys) if self._as_rows and are_ints(keys) else None
+        return [self.dataset[key] for key in keys] if rows is None else rows
+
+    def _rows_at(self, keys: Any) -> Rows | None:
+        """The samples; None if they are no rows, perhaps since the user has changed the dataset."""
+        dataset = self.dataset
+        while type(dataset) is data.Subset:
+            indices, dataset = dataset.indices, dataset.dataset
+            keys = indices[keys] if type(indices) is np.ndarray else [indices[key] for key in keys]
+        if type(dataset) is not data.TensorDataset or not len(keys) or not are_ints(keys):
+            return None
+        if dataset.tensors is not self._tensors:
+            self._tensors, self._rows = dataset.tensors, _rows_of(dataset.tensors)
+        return None if self._rows is None else self._rows.at(keys)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
 
-def _whole_rows(dataset: Any, has_rows: bool) -> WholeRows:
-    return WholeRows(dataset, rows_of(dataset) if has_rows else None)
+def has_rows(dataset: Any) -> bool:
+    """Whether a dataset is a `TensorDataset`, or a `Subset` of one, whose tensors NumPy can have."""
+    while type(dataset) is data.Subset:
+        dataset = dataset.dataset
+    return type(dataset) is data.TensorDataset and _rows_of(dataset.tensors) is not None
 
 
-def rows_of(dataset: Any) -> Rows | None:
-    """The samples of a `TensorDataset`, or of a `Subset` of one; None if NumPy lacks one of the tensors."""
-    if type(dataset) is data.TensorDataset:
-        arrays = tuple([_array_of(tensor) for tensor in dataset.tensors])
-        return None if any(array is None for array in arrays) else Rows(arrays)
-    if type(dataset) is not data.Subset or not are_ints(dataset.indices):
-        return None
-    rows = rows_of(dataset.dataset)
-    try:
-        return None if rows is None else rows.at(dataset.indices)
-    except IndexError:  # torch raises it when the sample is read
-        return None
+def _rows_of(tensors: Any) -> Rows | None:
+    arrays = tuple(map(_array_of, tensors))
+    return None if any(array is None for array in arrays) else Rows(arrays)
 
 
 def _array_of(tensor: Any) -> Any:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .sides import Numbers, compared, epochs, same, samples, torch
+from .sides import OURS, Numbers, compared, epochs, same, samples, torch
 
 data = torch.utils.data
 
@@ -168,3 +168,37 @@ def test_without_workers_the_dataset_itself_is_read(L):
     dataset = Counting()
     epochs(L(dataset, 4))
     assert dataset.reads == 22
+
+
+@pytest.mark.parametrize("kind", ["tensors", "subset"])
+@pytest.mark.parametrize("where", ["in the loop", "in a worker"])
+def test_changes_of_tensors_and_indices_are_seen_by_the_next_batch(kind, where):
+    def change(dataset):
+        if kind == "subset":
+            dataset.indices[:] = [7, 6, 5, 4]
+        else:
+            dataset.tensors = (torch.arange(100, 104),)
+
+    def pipeline(L):
+        dataset = data.TensorDataset(torch.arange(8 if kind == "subset" else 4))
+        dataset = data.Subset(dataset, [0, 1, 2, 3]) if kind == "subset" else dataset
+        if where == "in a worker":
+            loader = L(dataset, 2, num_workers=1, worker_init_fn=lambda _: change(data.get_worker_info().dataset))
+            return [batch.tolist() for (batch,) in loader]
+        seen = []
+        for (batch,) in L(dataset, 2):
+            seen.append(batch.tolist())
+            change(dataset)
+        return seen
+
+    same(pipeline)
+
+
+def test_an_empty_batch_of_tensors_is_an_error_as_in_torch():
+    same(lambda L: list(L(data.TensorDataset(torch.arange(4)), batch_sampler=[[0, 1], []])), raises=IndexError)
+
+
+@pytest.mark.parametrize("factor", [0, 1.5])
+def test_a_wrong_prefetch_factor_is_an_error(factor):
+    with pytest.raises(ValueError, match=f"prefetch_factor={factor}: must be an int >= 1"):
+        list(OURS(range(2), num_workers=1, prefetch_factor=factor))

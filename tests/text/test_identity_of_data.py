@@ -29,6 +29,10 @@ def loader(data=None, rows=None):
             lambda: loader(TokenDataset([*tokens()][:-1] + [np.arange(99)])),
             "data.tokens=197: this TokenDataset has tokens=295",
         ),
+        (
+            lambda: loader(TokenDataset(np.split(np.concatenate(list(tokens())), range(1, 50)))),
+            r"data.lengths=\d+: this TokenDataset has lengths=\d+",
+        ),
         (lambda: loader(tokens(vocabulary=99)), "data.vocabulary=10: this TokenDataset has vocabulary=99"),
         (lambda: loader(rows=PackRows(pad=3)), "data.pad=0: this PackRows has pad=3"),
         (lambda: loader(rows=PackRows("flat")), "data.layout='rows': this PackRows has layout='flat'"),
