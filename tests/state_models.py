@@ -60,7 +60,8 @@ def of_shards(state, shards):
         samples = shards[part["shard"]][part["chunk"] * size :][:size]
         samples = samples[part["start"] : part["stop"]] if len(samples) < size else []
         wrong |= len(samples) < part["stop"] - part["start"]
-        leftovers[part["epoch"], part["shard"], part["chunk"], part["start"]] = samples
+        key = (-1, len(leftovers)) if part["carried"] else (part["shard"], part["start"])
+        leftovers[key] = samples
     rest = []
     for shard in owned:
         chunk, samples = -((shard - batch) // count), shards[shard]
@@ -75,12 +76,11 @@ def of_shards(state, shards):
             else:
                 ended[shard] = chunk
                 if read:
-                    leftovers[epoch, shard, chunk, 0] = read
+                    leftovers[shard, 0] = read
                 break
     rest.sort()
     first = (max(ended.values()) + 1) * count
-    left = sorted(leftovers.items(), key=lambda item: item[0][1] if item[0][0] == epoch else -1)
-    left = [sample for _, samples in left for sample in samples]
+    left = [sample for _, samples in sorted(leftovers.items(), key=lambda item: item[0][0]) for sample in samples]
     for number in range(max(first, batch), first + len(left)):
         last = left[(number - first) * size :][:size]
         short = len(last) < size and state["last_batch"] != "keep"

@@ -574,3 +574,53 @@ def test_the_length_is_compared_after_a_resume_too():
             loader.load_state_dict(state)
         with pytest.warns(RuntimeWarning, match="Miscounted yielded 11 samples, but its length is 10"):
             list(loader)
+
+
+ROLLOVER_WAYS = [SERIAL, THREAD, FORK]
+
+
+class Five:
+    def __iter__(self):
+        return iter(range(5))
+
+
+def rolling(way):
+    return way.loader(IterableDataset(Five()), 2, last_batch="rollover")
+
+
+@pytest.mark.parametrize("way", ROLLOVER_WAYS, ids=str)
+def test_an_epoch_that_is_repeated_keeps_what_was_carried_over_to_it(way):
+    seen = Counter()
+    with rolling(way) as loader:
+        for _ in range(4):
+            loader.set_epoch(0)
+            for batch in loader:
+                seen.update(batch.tolist())
+    assert seen.total() == 20
+    assert set(seen.values()) == {4}
+
+
+@pytest.mark.filterwarnings("ignore:resuming Five reads the samples")
+@pytest.mark.parametrize("epoch", [0, 1, 7])
+def test_what_was_carried_over_is_in_a_state_of_any_epoch(epoch):
+    with rolling(SERIAL) as loader, rolling(SERIAL) as other:
+        loader.set_epoch(3)
+        list(loader)
+        loader.set_epoch(epoch)
+        other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        for _ in range(3):
+            assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
+
+
+@pytest.mark.filterwarnings("ignore:resuming Five reads the samples")
+@pytest.mark.parametrize("way", ROLLOVER_WAYS, ids=str)
+def test_what_was_carried_over_to_an_epoch_that_is_left_after_a_resume_comes_later(way):
+    with rolling(way) as loader, rolling(way) as other:
+        list(loader)
+        next(iter(loader))
+        other.load_state_dict(loader.state_dict())
+        other.set_epoch(2)
+        for _ in range(3):
+            for _ in other:
+                break
+        assert sum(len(batch) for batch in other) == 6

@@ -108,12 +108,18 @@ class ShardEnds:
 
 @dataclass(slots=True)
 class Leftover:
-    """Samples at the end of a shard that are too few for a batch: from `start` to `stop` of its last chunk."""
+    """Samples at the end of a shard that are too few for a batch: from `start` to `stop` of its last chunk.
+
+    Attributes:
+        samples: None after a resume, until a worker has read them again; see NOTE [streams].
+        carried: an earlier pass has carried them over, perhaps one of the same epoch, if that is repeated.
+    """
 
     chunk: Chunk
     start: int
     stop: int
-    samples: list[Any] | None  # None after a resume, until a worker has read them again; see NOTE [streams]
+    samples: list[Any] | None
+    carried: bool = False
 
     @property
     def key(self) -> LeftoverKey:
@@ -123,13 +129,13 @@ class Leftover:
         """The numbers of the samples as JSON; the samples themselves are not saved."""
         chunk, hint = self.chunk, save_hint(self.chunk.hint)
         where = {"epoch": chunk.epoch, "shard": chunk.shard, "chunk": chunk.number, "hint": hint}
-        return {**where, "start": self.start, "stop": self.stop}
+        return {**where, "start": self.start, "stop": self.stop, "carried": self.carried}
 
 
 def load_leftover(first_chunk: Chunk, saved: State) -> Leftover:
     hint = load_hint(saved["hint"])
     chunk = replace(first_chunk, epoch=saved["epoch"], shard=saved["shard"], number=saved["chunk"], hint=hint)
-    return Leftover(chunk, saved["start"], saved["stop"], None)
+    return Leftover(chunk, saved["start"], saved["stop"], None, saved["carried"])
 
 
 def in_leftovers(ends: ShardEnds, batch: int) -> bool:
@@ -146,7 +152,7 @@ def rest_of_leftovers(shards: Shards, state: State) -> list[dict[str, Any]]:
     rest: list[dict[str, Any]] = []
     offset, size, first = 0, shards.batch_size, ends.first_leftover_batch
     # In the order in which `ShardPlan` cuts them into batches.
-    for part in sorted(saved, key=lambda part: part["shard"] if part["epoch"] == state["epoch"] else -1):
+    for part in sorted(saved, key=lambda part: -1 if part["carried"] else part["shard"]):
         start, stop = part["start"], part["stop"]
         while start < stop:
             number, end = first + offset // size, min(stop, start + size - offset % size)
@@ -159,8 +165,7 @@ def rest_of_leftovers(shards: Shards, state: State) -> list[dict[str, Any]]:
 def carried_of(shards: Shards, state: State) -> list[Leftover]:
     """The leftovers that the epoch of a position took over from earlier epochs."""
     first_chunk = shards.first_chunk(state["epoch"], state["seed"], -1)
-    saved = [saved for saved in state["leftovers"] if saved["epoch"] != state["epoch"]]
-    return [load_leftover(first_chunk, leftover) for leftover in saved]
+    return [load_leftover(first_chunk, saved) for saved in state["leftovers"] if saved["carried"]]
 
 
 def carried_over(leftovers: Sequence[Leftover], size: int) -> list[Leftover]:
@@ -171,7 +176,7 @@ def carried_over(leftovers: Sequence[Leftover], size: int) -> list[Leftover]:
         samples = leftover.samples or []
         count = min(missing, len(samples))
         if count:
-            carried.insert(0, Leftover(leftover.chunk, leftover.stop - count, leftover.stop, samples[-count:]))
+            carried.insert(0, Leftover(leftover.chunk, leftover.stop - count, leftover.stop, samples[-count:], True))
         missing -= count
     return carried
 
@@ -289,13 +294,17 @@ def _check_leftovers(shards: Shards, state: State, ended: Mapping[int, int]) -> 
             raise bad_state(
                 "leftovers.stop", stop, f"must be from {start + 1} to {size - 1}: these are samples of a batch"
             )
-        if of > epoch or (of < epoch and shards.last_batch != "rollover"):
-            right = f"must be epoch={epoch}" + (" or an epoch before" if shards.last_batch == "rollover" else "")
-            raise bad_state("leftovers.epoch", of, right)
-        if of == epoch and not ended.get(shard, MOST) <= chunk < MOST // shards.num_shards:
+        carried = field(saved, "carried", "leftovers.")
+        if type(carried) is not bool or (carried and shards.last_batch != "rollover"):
+            right = "must be true or false" if shards.last_batch == "rollover" else "must be false"
+            raise bad_state("leftovers.carried", carried, right)
+        if not carried and of != epoch:
+            raise bad_state("leftovers.epoch", of, f"must be epoch={epoch}")
+        if not carried and not ended.get(shard, MOST) <= chunk < MOST // shards.num_shards:
             raise bad_state("leftovers.chunk", chunk, f"must be the last chunk of shard {shard}, as `ended` says")
         _check_hint(field(saved, "hint", "leftovers."), "leftovers.hint.")
-        parts.append(((of, shard, chunk, start), stop))
+        if not carried:  # a pass that is repeated carries the same samples over again
+            parts.append(((of, shard, chunk, start), stop))
     for (before, stop), (key, _) in pairwise(sorted(parts, key=itemgetter(0))):
         if before[:3] == key[:3] and stop > key[3]:
             raise bad_state("leftovers", state["leftovers"], f"has samples of shard {key[1]} twice")

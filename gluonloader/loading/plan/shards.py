@@ -86,7 +86,9 @@ class ShardPlan:
         self.lock = Lock()
         self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, 0 if state is None else count_in(state))
-        self._shards, self._seed, self._carried, self._quota = shards, seed, carried, quota
+        self._shards, self._seed, self._quota = shards, seed, quota
+        # What is not in memory is read by the streams of this iteration.
+        self._carried = [replace(left, chunk=replace(left.chunk, iteration=iteration)) for left in carried]
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
         self._first_sample = 0  # its hash; 0: unknown
         self._restart: State | None = None  # the state from which an interrupted `rewind` has to start
@@ -97,7 +99,7 @@ class ShardPlan:
         self.in_flight.clear()
         self._ends = ShardEnds(self._shards, {})
         by_shard: dict[int, Hint | None] = {}
-        self._leftovers = _by_chunk(self._carried)
+        self._leftovers = _by_key(self._carried)
         self._stop: Stop | None = None  # once it is known
         self._loaded = state
         self._progress = Progress(0, (), self.in_flight)
@@ -109,7 +111,7 @@ class ShardPlan:
             whole = replace(self._shards, rank=0, ranks=1)
             saved = position.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
             own = [saved for saved in saved if self._shards.owns(saved["shard"])]
-            self._leftovers = _by_chunk(position.load_leftover(self._first_chunk, saved) for saved in own)
+            self._leftovers = _by_key(position.load_leftover(self._first_chunk, saved) for saved in own)
             self._progress = self._progress_of(state)
             self._stop = Stop.load(state.get("stop"))
         self._hints = Hints(self._shards, self.in_flight, by_shard)
@@ -192,7 +194,7 @@ class ShardPlan:
 
     @property
     def samples_read(self) -> int:
-        own = sum(leftover.stop - leftover.start for leftover in self._leftovers.values() if self._is_own(leftover))
+        own = sum(leftover.stop - leftover.start for leftover in self._leftovers.values() if not leftover.carried)
         return self._ends.full_chunks(self._progress.position) * self._shards.batch_size + own
 
     def _next_of_leftovers(self) -> Task | None:
@@ -200,8 +202,8 @@ class ShardPlan:
             leftovers = list(self._leftovers.values())
             if any(leftover.samples is None for leftover in leftovers):
                 return None
-            leftovers.sort(key=lambda left: left.chunk.shard if self._is_own(left) else -1)
-            self._leftovers = _by_chunk(leftovers)
+            leftovers.sort(key=lambda left: -1 if left.carried else left.chunk.shard)
+            self._leftovers = _by_key(leftovers)
             self._leftover_samples = [sample for leftover in leftovers for sample in leftover.samples or ()]
         size, first = self._shards.batch_size, self._ends.first_leftover_batch
         while True:
@@ -226,9 +228,6 @@ class ShardPlan:
         number = chunk_at(self._shards, self._quota.lengths, position)
         chunk, shard = divmod(number, self._shards.num_shards)
         return replace(self._first_chunk, shard=shard, number=chunk)
-
-    def _is_own(self, leftover: Leftover) -> bool:
-        return leftover.chunk.epoch == self.epoch  # not if an earlier epoch carried it over
 
     def _chunk(self, shard: int, number: int) -> Chunk:
         return replace(self._first_chunk, shard=shard, number=number, hint=self._hints.of(shard))
@@ -317,7 +316,7 @@ class ShardPlan:
         leftovers = [
             leftover
             for leftover in list(self._leftovers.values())
-            if not self._is_own(leftover) or (leftover.chunk.number, leftover.chunk.shard) not in in_flight
+            if leftover.carried or (leftover.chunk.number, leftover.chunk.shard) not in in_flight
         ]
         return {
             **progress.state(),
@@ -352,5 +351,6 @@ def _read_again(leftover: Leftover, result: ShardBatch | ShardEnd) -> list[Any]:
     return samples
 
 
-def _by_chunk(leftovers: Iterable[Leftover]) -> dict[LeftoverKey, Leftover]:
-    return {leftover.key: leftover for leftover in leftovers}
+def _by_key(leftovers: Iterable[Leftover]) -> dict[LeftoverKey | int, Leftover]:
+    """The leftovers by their keys; those that were carried over, which may have equal keys, by their numbers."""
+    return {number if left.carried else left.key: left for number, left in enumerate(leftovers)}
