@@ -342,6 +342,11 @@ def chain_of_torch(sampler: Any) -> Iterator[Any]:
         sampler = getattr(sampler, "sampler", getattr(sampler, "batch_sampler", None))
 
 
+def sampler_of(loader: Any) -> Any:
+    """The innermost of the loader's samplers; None if it is not one of torch."""
+    return _inner(loader._index_sampler)
+
+
 def _inner(sampler: Any) -> Any:
     *_, inner = (None, *chain_of_torch(sampler))
     return inner

@@ -13,16 +13,18 @@ from typing import Any
 
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, hide_own_frames, warn
+from ..frameworks import state_from_json
 from ..indices import checksum_of
 from ..loader import DataLoader as CoreDataLoader
 from ..position.indices import seed_of_rank
 from ..randomness import postponed
-from ..state import add_checksum, check_same, field, int_field, parse_state, seed_field
+from ..sampler import users
+from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, seed_field
 from ..statistics import program
 from ..statistics.stats import LoaderStats
 from ..statistics.trace import Trace
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import TorchOrder, as_states, as_text, generators_of, restore, save, start_pass
+from .order import TorchOrder, as_states, as_text, generators_of, restore, sampler_of, save, start_pass
 from .utils_data import torchs
 from .words import use_torchs_words
 
@@ -72,6 +74,7 @@ class _PassState:
         sampler_epoch: the epoch of the pass, if torch's sampler has `set_epoch`.
         position: that of the core loader; None if the pass has not started.
         last_keys: a checksum of the indices of the batch before the position; None if it is not known.
+        stateful: between two passes without a position, the states of what `_stateful` returns, as JSON.
     """
 
     generators: list[Any]
@@ -80,6 +83,7 @@ class _PassState:
     sampler_epoch: int | None = None
     position: dict[str, Any] | None = None
     last_keys: int | None = None
+    stateful: list[Any] | None = None
 
 
 class Passes:
@@ -122,6 +126,8 @@ class Passes:
             restore(generators, as_states(state["generators"], generators))
             if state["position"] is not None:
                 return self._resume(loader, iterator, state)
+            for part, saved in zip(_stateful(loader), state["stateful"] or [], strict=False):
+                users.restore(part, saved)
         states, last = save(generators), self.newest
         if last is not None and (not _keeps_workers(loader) or last.core.epochs.workers.closed):
             last = None
@@ -185,7 +191,11 @@ class Passes:
         if ended and newest.exhausted:
             own = not (keeps or isinstance(newest.core.batch_sampler, TorchOrder) or is_iterable(loader))
             known = position if keeps or own else None
-            return _sealed(loader, _PassState(generators=now, draws_seed=not keeps, position=known))
+            parts = [] if known is not None else _stateful(loader)
+            states = list(map(users.snapshot, parts))
+            return _sealed(
+                loader, _PassState(generators=now, draws_seed=not keeps, position=known, stateful=states or None)
+            )
         order = newest.core.batch_sampler
         epoch = order.epoch_of_pass() if isinstance(order, TorchOrder) else None
         state = _PassState(
@@ -225,6 +235,11 @@ class Passes:
             int_field(fields, "sampler_epoch", 0)
         if field(fields, "last_keys") is not None:
             int_field(fields, "last_keys", 0)
+        if (states := field(fields, "stateful")) is not None:
+            if not isinstance(states, list) or len(states) != len(_stateful(loader)):
+                raise bad_state("stateful", states, "must be the states of the sampler and of the dataset")
+            for saved in states:
+                state_from_json(saved)
         position = field(fields, "position")
         if fields["ended"]:  # then the core loader stands at the start of its next epoch
             int_field(position, "epoch", 1, "position.")
@@ -376,6 +391,14 @@ class WorkersPassIterator(PassIterator, torchs._MultiProcessingDataLoaderIter):
 
 def _keeps_workers(loader: Any) -> bool:
     return bool(loader.persistent_workers and loader.num_workers)
+
+
+def _stateful(loader: Any) -> list[Any]:
+    """The sampler and the dataset, if they have a state and this process uses them."""
+    used = [] if is_iterable(loader) else [sampler_of(loader)]
+    if not loader.num_workers:
+        used.append(loader.dataset)
+    return list(filter(has_state, used))
 
 
 def _about(loader: Any) -> dict[str, Any]:

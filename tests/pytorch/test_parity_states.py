@@ -159,6 +159,53 @@ def test_a_state_that_is_loaded_is_the_state_until_the_next_epoch():
     assert pipeline(stateful) == pipeline(OURS)
 
 
+class OwnEpochs(data.Sampler):
+    """Counts its epochs by itself, and saves the count."""
+
+    def __init__(self):
+        self.epoch = self.place = 0
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        order = torch.randperm(6, generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        while self.place < 6:
+            self.place += 1
+            yield order[self.place - 1]
+        self.epoch, self.place = self.epoch + 1, 0
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "place": self.place}
+
+    def load_state_dict(self, state):
+        self.epoch, self.place = state["epoch"], state["place"]
+
+
+class OwnPasses(OwnEpochs, data.IterableDataset):
+    """The same as a dataset."""
+
+
+@pytest.mark.parametrize("kind", ["sampler", "dataset"])
+@pytest.mark.parametrize("L", [stateful, OURS])
+def test_what_counts_its_epochs_goes_on_after_a_state_between_two_epochs(L, kind, workers):
+    if kind == "dataset" and workers:
+        pytest.skip("the dataset of this process stays as it was")
+
+    def make():
+        if kind == "dataset":
+            return L(OwnPasses(), 2)
+        return L(range(6), 2, sampler=OwnEpochs(), num_workers=workers)
+
+    loader, resumed = make(), make()
+    first = lists(loader)
+    resumed.load_state_dict(copy.deepcopy(loader.state_dict()))
+    second = lists(loader)
+    assert second != first
+    assert lists(resumed) == second
+    assert lists(resumed) == lists(loader)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_the_second_epoch(workers):
     for L in (stateful, OURS):
