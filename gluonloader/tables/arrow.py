@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress, islice, pairwise
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from .parquet_footer import ColumnChunk, column_chunks
 from .unreadable import is_of_content, reading
 
 _BUFFER: Final = 4  # row groups that BlockShuffleSampler mixes by default
+_CHANGED: Final = "make a new ArrowDataset if the file was changed"
 _DECRYPT: Final = "pass the table of pyarrow.parquet.read_table(path, decryption_properties=...)"
 
 
@@ -264,12 +266,14 @@ class _Footer:
         lengths: the number of rows in each row group.
         leaves: the columns as Parquet stores them; "a.b" is field b of column a.
         chunks: these columns in each row group.
+        checksum: of its bytes.
     """
 
     schema: Any
     lengths: list[int]
     leaves: list[str]
     chunks: list[list[ColumnChunk]]
+    checksum: int
 
 
 class _Files:
@@ -287,6 +291,7 @@ class _Files:
         self._spans: list[list[tuple[int, int]]] = []  # where the columns of each row group lie
         names = names_in(layout)
         self.lengths: list[int] = []
+        self._footers: list[int] = []  # their checksums, by number of the file
         self._groups: list[tuple[int, int]] = []  # number of the file, number of the row group in it
         nulls: set[str] = set()
         for number, path in enumerate(paths):
@@ -297,6 +302,7 @@ class _Files:
             _check_same(fields, here, path, paths[0])
             nulls |= _check_chunks(footer, here, path)
             self.lengths += footer.lengths
+            self._footers.append(footer.checksum)
             self._groups += [(number, group) for group in range(len(footer.lengths))]
             wanted = [leaf in here or leaf.partition(".")[0] in here for leaf in footer.leaves]
             self._spans += [
@@ -323,19 +329,26 @@ class _Files:
         path, row_group = self.path_of(group), self._groups[group][1]
         try:
             table = self._read(group, self._names)
+        except ColumnError:
+            raise
         except Exception as error:
             column = self._column_that_fails(group) if is_of_content(error) else ""
             with reading(f"row group {row_group} cannot be read", CURE, path, column):
                 raise
         if table.num_rows != self.lengths[group]:
             what = f"row group {row_group} has {table.num_rows:,} rows, but had {self.lengths[group]:,}"
-            right = "make a new ArrowDataset if the file was changed"
-            raise ColumnError(f"{what} when the dataset was made; {right}", path)
+            raise ColumnError(f"{what} when the dataset was made; {_CHANGED}", path)
         return _decoded(self.columns, table, path)
 
     def _read(self, group: int, names: list[str]) -> Any:
         number, row_group = self._groups[group]
         with self._opened(number) as source:
+            # In a store, this would be one more request; a cache compares versions.
+            is_local = self._filesystem is None and not is_url(self._paths[number])
+            if is_local and crc32(_bytes_of_footer(source, self._paths[number])) != self._footers[number]:
+                raise ColumnError(
+                    f"its footer is another one than when the dataset was made; {_CHANGED}", self._paths[number]
+                )
             return _parquet_file(source).read_row_group(row_group, columns=names, use_threads=False)
 
     def _column_that_fails(self, group: int) -> str:
@@ -355,17 +368,14 @@ class _Files:
             reading("not a Parquet file, or a damaged one", "copy the file again, or remove it", path),
             self._opened(number) as source,
         ):
-            end = source.size() - 8  # of the footer; then come its length and 4 bytes that say what kind of file it is
-            last = source.read_at(8, end) if end > 0 else b""
-            if last[4:] == b"PARE":
-                raise ColumnError(f"its footer is encrypted; {_DECRYPT}", path)
-            file, length = _parquet_file(source), int.from_bytes(last[:4], "little")
-            metadata, chunks = file.metadata, column_chunks(source.read_at(length, end - length))
+            written = _bytes_of_footer(source, path)
+            file = _parquet_file(source)
+            metadata, chunks = file.metadata, column_chunks(written)
             lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             leaves = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
             if min(lengths, default=0) < 0 or list(map(len, chunks)) != [len(leaves)] * len(lengths):
                 raise ValueError("a row group has a negative length or not as many columns as the schema")
-            return _Footer(file.schema_arrow, lengths, leaves, chunks)
+            return _Footer(file.schema_arrow, lengths, leaves, chunks, crc32(written))
 
     def _opened(self, number: int) -> Any:
         path, filesystem = self._paths[number], self._filesystem
@@ -378,6 +388,16 @@ class _Files:
             else:
                 filesystem, path = systems.LocalFileSystem(), os.path.expanduser(path)
         return filesystem.open_input_file(path)
+
+
+def _bytes_of_footer(source: Any, path: str) -> bytes:
+    end = source.size() - 8  # then come the length of the footer, and 4 bytes that say what kind of file it is
+    last = source.read_at(8, end) if end > 0 else b""
+    if last[4:] == b"PARE":
+        raise ColumnError(f"its footer is encrypted; {_DECRYPT}", path)
+    length = int.from_bytes(last[:4], "little")
+    written: bytes = source.read_at(length, end - length)
+    return written
 
 
 def _parquet_file(source: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bulk_reads import assert_bulk_is_the_same, assert_same
-from conftest import WAYS
+from conftest import FORK, SERIAL, WAYS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -578,3 +578,17 @@ def test_a_null_in_a_list_of_ints_is_refused(one):
         ArrowDataset(pa.table({"l": lists}))[0]
     floats = ArrowDataset(pa.table({"l": pa.array([[1.0], [None], None])}))
     assert [None if row["l"] is None else row["l"].dtype for row in floats] == [np.float64, np.float64, None]
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path, way):
+    def write(value):
+        pq.write_table(pa.table({"x": np.full(400, value)}), tmp_path / "new", row_group_size=50)
+        (tmp_path / "new").replace(tmp_path / "rows.parquet")
+
+    write(1)
+    with way.loader(ArrowDataset(tmp_path / "rows.parquet", keep=1), 50) as loader:
+        assert set(next(iter(loader))["x"].tolist()) == {1}
+        write(2)
+        with pytest.raises(ColumnError, match=r"another one than when the dataset was made; make a new ArrowDataset"):
+            list(loader)
