@@ -298,13 +298,13 @@ def check(program, bucket, folder):
     assert stats.blocks + stats.removed == stats.misses
 
 
-@settings(SETTINGS, max_examples=PROGRAMS or examples(25))
+@settings(SETTINGS, max_examples=PROGRAMS or max(1, examples(25)))
 @given(program=PROGRAMS_OF)
 def test_a_random_program_reads_the_same_from_a_store_and_from_the_local_disk(program, bucket, tmp_path_factory):
     check(program, bucket, tmp_path_factory.mktemp("cache"))
 
 
-@settings(SETTINGS, max_examples=PROGRAMS or examples(6))
+@settings(SETTINGS, max_examples=PROGRAMS or max(1, examples(6)))
 @given(
     kind=st.sampled_from(["records", "documents"]),
     order=st.sampled_from(["in order", "blocks"]),
