@@ -160,6 +160,7 @@ class NDArrays(GluonLoader):
 
 
 def pad_in_place(samples: Sequence[Array]) -> Array:
+    """Pads as `pad`, into memory that gluonloader allocates."""
     batch = gluonloader.empty((len(samples), max(map(len, samples))), np.int32)
     batch[:] = 0
     fill_rows(batch, samples)

@@ -62,22 +62,20 @@ def _no_array(sample: Any, why: str) -> str:
     return f"a {type(sample).__name__} cannot be converted to an array of numbers{why}"
 
 
-def check_range(samples: Sequence[Any], dtype: np.dtype[Any]) -> None:
-    """Checks that the ints of arrays fit in a dtype of ints; NumPy would keep only their lowest bits."""
-    if dtype.kind not in "iu":
-        return
-    wider = {
-        row: sample for row, sample in enumerate(samples)
-        if isinstance(sample, np.ndarray) and sample.dtype.kind in "iu" and not np.can_cast(sample.dtype, dtype)
-    }  # fmt: skip
-    if not wider:
-        return
-    limits, every = np.iinfo(dtype), np.concatenate([*wider.values()], axis=None)
-    if not every.size or (limits.min <= every.min() and every.max() <= limits.max):
-        return
-    for row, sample in wider.items():
-        if len(wrong := sample[(sample < limits.min) | (sample > limits.max)]):
-            raise BatchifyError(f"{wrong[0]} does not fit in dtype={dtype}; pass another dtype", row)
+def misfit(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[int, Any] | None:
+    """The number of the first array with an int that a dtype of ints cannot represent, and this int; None if all fit.
+
+    NumPy would keep only the lowest bits. The arrays are of ints or bools.
+    """
+    if all(np.can_cast(kind, dtype) for kind in {array.dtype for array in arrays}):
+        return None
+    limits, joined = np.iinfo(dtype), np.concatenate(arrays, axis=None)
+    if not joined.size or (joined.min() >= limits.min and joined.max() <= limits.max):
+        return None
+    for number, array in enumerate(arrays):
+        if len(wrong := array[(array < limits.min) | (array > limits.max)]):
+            return number, wrong[0]
+    return None
 
 
 def check_types(samples: Sequence[Any], fits: Callable[[type], bool], needed: str) -> None:

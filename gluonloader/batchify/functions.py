@@ -14,7 +14,7 @@ from ..checks import check_flags, check_function, check_functions, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import EQUAL, Array, as_array, check_range, check_same, check_types, common_dtype, like
+from .arrays import EQUAL, Array, as_array, check_same, check_types, common_dtype, like, misfit
 from .default import Batchify, default_batchify, stack_any
 
 
@@ -96,8 +96,7 @@ class Pad:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         arrays = [as_array(sample, self._dtype, i) for i, sample in enumerate(samples)]
-        if self._dtype is not None:
-            check_range(samples, self._dtype)
+        self._check_ints(samples)
         sizes = self._sizes([array.shape for array in arrays])
         dtype = common_dtype(_with_own_dtype(samples, arrays), "")
         fill = _filler(self._val, dtype)
@@ -122,6 +121,15 @@ class Pad:
         dtype, round_to = self._dtype and str(self._dtype), None if self._round_to == 1 else self._round_to
         flags = {"ret_length": self._ret_length or None, "mask": self._mask or None}
         return call(self, *arguments(val=self._val, dtype=dtype, round_to=round_to, axis=self._axis, **flags))
+
+    def _check_ints(self, samples: Sequence[Any]) -> None:
+        if self._dtype is None or self._dtype.kind not in "iu":
+            return
+        ints = [(row, array) for row, array in enumerate(samples) if isinstance(array, np.ndarray)]
+        ints = [(row, array) for row, array in ints if array.dtype.kind in "iu"]
+        if (found := misfit([array for _, array in ints], self._dtype)) is not None:
+            number, value = found
+            raise BatchifyError(f"{value} does not fit in dtype={self._dtype}; pass another dtype", ints[number][0])
 
     def _mask_of(self, shapes: Sequence[tuple[int, ...]], sizes: list[int]) -> Array:
         axes = slice(None) if self._axis is None else slice(self._axis, self._axis + 1 or None)

@@ -79,9 +79,9 @@ class Epoch:
         self._look_ahead = look_ahead
         self.draws_ahead = delivery.draws_ahead
         self._watch()
-        self._start()
+        self._start(executor.makes_ahead)
 
-    def _start(self) -> None:
+    def _start(self, draws: bool) -> None:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._counts = self._tally.start(self.plan.epoch)
@@ -90,7 +90,7 @@ class Epoch:
         self._complete = True  # no batch was lost because the loader was closed
         self._final_error: Exception | None = None  # of the sampler or of too many samples; ends the epoch
         self._ahead = None if self._look_ahead is None else self._look_ahead(self.plan)
-        if self._executor.makes_ahead:
+        if draws:
             self._submit()
         self._interrupted = False
 
@@ -143,8 +143,7 @@ class Epoch:
         with self.plan.lock:
             self.plan.rewind()
         self._window.cancel()
-        self._start()
-        self.draw_ahead()  # so that a change to the sampler applies here, with any executor
+        self._start(draws=True)  # so that a change to the sampler applies here, with any executor
 
     def replace(self, executor: Executor, plan: Plan) -> None:
         self._interrupted = True
@@ -152,7 +151,7 @@ class Epoch:
         self._end_streams()
         self.plan, self._executor = plan, executor
         self._watch()
-        self._start()
+        self._start(executor.makes_ahead)
 
     def close(self) -> None:
         """Discards all batches that were not delivered. Takes no lock; see NOTE [cancelled] in executors/base.py."""

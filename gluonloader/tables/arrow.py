@@ -341,14 +341,12 @@ class _Files:
         return _decoded(self.columns, table, path)
 
     def _read(self, group: int, names: list[str]) -> Any:
-        number, row_group = self._groups[group]
+        path, (number, row_group) = self.path_of(group), self._groups[group]
         with self._opened(number) as source:
             # In a store, this would be one more request; a cache compares versions.
-            is_local = self._filesystem is None and not is_url(self._paths[number])
-            if is_local and crc32(_bytes_of_footer(source, self._paths[number])) != self._footers[number]:
-                raise ColumnError(
-                    f"its footer is another one than when the dataset was made; {_CHANGED}", self._paths[number]
-                )
+            is_local = self._filesystem is None and not is_url(path)
+            if is_local and crc32(_bytes_of_footer(source, path)) != self._footers[number]:
+                raise ColumnError(f"its footer is another one than when the dataset was made; {_CHANGED}", path)
             return _parquet_file(source).read_row_group(row_group, columns=names, use_threads=False)
 
     def _column_that_fails(self, group: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..batchify.arrays import misfit
 from ..checks import check_int
 from ..describe import arguments, call, short_repr
 from ..errors import BatchifyError, bad_argument
@@ -271,13 +272,10 @@ class _Places:
             if array.dtype.kind not in "biu":
                 what = f"document {document} has tokens or labels of dtype {array.dtype}"
                 raise BatchifyError(f"{what}, but they must be ints; convert them by a transform of the documents")
-        limits, joined = np.iinfo(dtype), np.concatenate(values)
-        if joined.min() >= limits.min and joined.max() <= limits.max:
-            return
-        for array, document in zip(values, self._documents(), strict=True):
-            if len(wrong := array[(array < limits.min) | (array > limits.max)]):
-                what = f"document {document} has the token {wrong[0]}, which does not fit in dtype={dtype.name}"
-                raise BatchifyError(f"{what}; pass another dtype to PackRows")
+        if (found := misfit(values, dtype)) is not None:
+            number, token = found
+            what = f"document {self._documents()[number]} has the token {token}, which does not fit"
+            raise BatchifyError(f"{what} in dtype={dtype.name}; pass another dtype to PackRows")
 
     def _documents(self) -> list[int]:
         return [document for sample in self._samples for document in sample.row.documents]
