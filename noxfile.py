@@ -37,10 +37,10 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "package", "ray", "newest", "modern", "gluon"]
+nox.options.sessions = ["package", "lint", "docs", "ray", "newest", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
-TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
+TEST = ["pytest>=9", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
 # Many tests wait more than they work.
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
 VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
@@ -181,9 +181,9 @@ def ray(session: nox.Session) -> None:
 def run_tests_with(session: nox.Session, python: str, packages: list[str], *arguments: str) -> None:
     """Tests in an environment for an interpreter that nox might not find by itself."""
     environment = Path(session.create_tmp()) / Path(python).name
-    session.run("virtualenv", "-q", "--clear", "-p", python, str(environment))
+    session.run_install("virtualenv", "-q", "--clear", "-p", python, str(environment))
     inside = str(environment / "bin" / "python")
-    session.run(inside, "-m", "pip", "install", "-q", "--no-compile", *packages, "-e", ".", external=True)
+    session.run_install(inside, "-m", "pip", "install", "-q", "--no-compile", *packages, "-e", ".", external=True)
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
     session.run(inside, "-m", "pytest", *RUNNERS, *(session.posargs or arguments), external=True)
 
@@ -195,7 +195,7 @@ def newest(session: nox.Session) -> None:
     folder = Path(session.create_tmp()).resolve() / "pythons"
     found = {version: next(pythons(version), None) for version in NEWEST}
     if missing := [version for version, python in found.items() if python is None]:
-        session.run(".ci/pythons", str(folder), *missing, external=True, silent=True)
+        session.run_install(".ci/pythons", str(folder), *missing, external=True, silent=True)
     for version, tests in NEWEST.items():
         python = found[version] or str(folder / "usr" / "bin" / f"python{version}")
         run_tests_with(session, python, ["numpy", *TEST], *tests)
@@ -226,7 +226,7 @@ def free(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and types."""
-    install(session, "ruff", "mypy", "numpy>=2", "-e", ".")
+    install(session, "ruff", "mypy", "numpy>=2")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")

@@ -38,7 +38,7 @@ get. A module imports only from layers below its layer (tests/test_layers.py che
     declared, decoders, describe, indices, limits, replacing, state, tree
     checks
     errors, forks, interrupts, progress, units
-    current, locks
+    current, locks, messages
 """
 
 import importlib

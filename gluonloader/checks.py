@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -118,7 +119,9 @@ def check_indexed(name: str, dataset: Any) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether an argument is a real number of Python or NumPy, and no bool."""
+    """Whether an argument is a real number of Python or NumPy that fits in a float, and no bool."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
@@ -177,8 +180,8 @@ def parse_size(value: int | str, name: str, least: int, instead: str = "") -> in
     nbytes: Any = value
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", value, re.IGNORECASE)
-        nbytes = None if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
+        nbytes = None if match is None else int(min(float(match[1]) * _UNITS[match[2].upper()], sys.maxsize))
     if not isinstance(nbytes, (int, np.integer)) or isinstance(nbytes, bool) or nbytes < least:
         right = f'pass at least {least:,} bytes, as an int or as text such as "256MB"{instead}'
         raise bad_argument(name, value, right)
-    return int(nbytes)
+    return min(int(nbytes), sys.maxsize)  # no machine has more

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 IN_MEMORY: Final = (np.ndarray, np.memmap)  # not their subclasses, which may override __getitem__
 _CHEAP_TO_INDEX: Final = (list, tuple, range)
+_PLAIN: Final = (bool, int, float, str, bytes)
+_LOOKS_AT: Final = 1000  # items of a list: a worker that looks at an item copies the memory around it
 _CALLS: Final = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
@@ -141,11 +143,27 @@ def in_memory(data: Any) -> bool:
 
 
 def draws(data: Any) -> bool:
-    """Whether reading or calling `data` may draw random numbers. Unknown code may; an array does not."""
+    """Whether reading or calling `data`, or making a batch of what it contains, may draw random numbers.
+
+    Unknown code may. Arrays do not, nor do lists of numbers, texts and arrays, or of tuples, lists and dicts of them.
+    """
     if is_array(data):
         return bool(getattr(data.dtype, "hasobject", False))
+    if type(data) in (list, tuple):
+        return any(map(_draws_in_batch, one_of_each_type(data[:_LOOKS_AT])))
     parts = parts_of(data)
     return type(data) is not range and (parts is None or any(map(draws, parts)))
+
+
+def one_of_each_type(items: Any) -> list[Any]:
+    """The last item of each type."""
+    return list(dict(zip(map(type, items), items, strict=True)).values())
+
+
+def _draws_in_batch(sample: Any) -> bool:
+    if type(sample) is dict:
+        return any(map(_draws_in_batch, sample.values()))
+    return not isinstance(sample, np.generic) and type(sample) not in _PLAIN and draws(sample)
 
 
 def identities(*things: Any) -> list[dict[str, Any]]:

@@ -257,9 +257,14 @@ def install_command(extra: str) -> str:
 def import_extra(module: str, extra: str, package: str = "") -> ModuleType:
     """Imports a module of an optional package; raises MissingExtraError if the package is not installed."""
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
+        if error.name not in (module, module.partition(".")[0]):
+            raise
         raise MissingExtraError(extra, package) from error
+    if getattr(found, "__file__", "") is None:  # a folder of this name, such as one in the working directory
+        raise MissingExtraError(extra, package)
+    return found
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -331,7 +336,9 @@ def _without_own_frames(error: BaseException) -> TracebackType | None:
     for number, step in enumerate(reversed(steps)):
         own = step.tb_frame.f_code.co_filename.startswith(_FOLDER)
         if not own or (number == 0 and not explained):
-            kept = TracebackType(kept, step.tb_frame, step.tb_lasti, step.tb_lineno)
+            # Ctrl-C may interrupt an instruction that belongs to no line; then `tb_lineno` is None.
+            line = step.tb_lineno or step.tb_frame.f_code.co_firstlineno
+            kept = TracebackType(kept, step.tb_frame, step.tb_lasti, line)
     return kept
 
 

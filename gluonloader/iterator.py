@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ class LoaderIterator(Iterator[Batch]):
         self._pid = os.getpid()
         self._lock = Lock()
         self._epochs: Epochs | None = epochs  # keeps the workers alive until this epoch ends
+        self._after_end = weakref.ref(epochs)  # for `flush` after the end
         self._epoch = epoch
         # By thread: a batch that is settled, until `next` returns it.
         self._kept: dict[int, tuple[Any, Delivered]] = {}
@@ -105,7 +107,7 @@ class LoaderIterator(Iterator[Batch]):
         """Discards all batches that were not delivered, and draws them again from the sampler.
 
         So a change to the sampler, such as new weights, applies to the next batch. No sample is lost or repeated. After
-        the last batch of an epoch, there is nothing to discard, and the change applies to the next epoch.
+        the last batch of an epoch, the change applies to the next epoch, also to what `auto_reload` has drawn of it.
 
         Raises:
             TypeError: your own sampler cannot return to the last delivered batch, because it has no `state_dict` and
@@ -114,6 +116,8 @@ class LoaderIterator(Iterator[Batch]):
         """
         with self._locked_in_owner_process():
             if self._epochs is None and self._epoch.plan.finished:
+                if (epochs := self._after_end()) is not None:
+                    epochs.rewind_ahead()
                 return
             self._live_epochs()
             self._epoch.rewind()

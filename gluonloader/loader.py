@@ -200,10 +200,7 @@ class DataLoader(Generic[Batch]):
         return LoaderIterator(self.epochs, self.epochs.next())
 
     def __len__(self) -> int:
-        """Number of batches of the whole next epoch, even if it is resumed; TypeError if the dataset has no length.
-
-        If ranks resume an epoch of a dataset with `__getitem__`, it is the number of batches that are left.
-        """
+        """Number of batches of the whole next epoch, even if it is resumed; TypeError if the dataset has no length."""
         return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:

@@ -56,9 +56,9 @@ class Ranks:
             process delivers as many batches as the process with the most, by repeating samples from the start of the
             epoch. The default, None, is "repeat" for a dataset with `__getitem__`. For an iterable dataset it is
             "uneven", since "drop" and "repeat" have to know the length of each shard.
-        shard_lengths: for an iterable dataset with "drop" or "repeat", the number of samples in each shard, in the
-            order of the shards. Not needed if `len(dataset)`, or `len` of the shards that the dataset's `shard`
-            returns, says it.
+        shard_lengths: for an iterable dataset with "drop" or "repeat", or for `len(loader)`, the number of samples in
+            each shard, in the order of the shards. Not needed if `len(dataset)`, or `len` of the shards that the
+            dataset's `shard` returns, says it.
         gather: a function that is called on all processes with an int, and returns the ints of all processes in the
             order of the ranks. For example with MPI: `gather=comm.allgather`. With an iterable dataset and "drop" or
             "repeat", it exchanges the numbers of batches, so a process has to know the lengths of its own shards only.

@@ -47,6 +47,9 @@ class RepeatedBatches(Generic[Batch]):
         self._lock = Lock()  # while the batches are read
         self._buffers = BufferPool(window=1)
 
+    def __reduce__(self) -> Any:
+        return type(self), (self._loader, self._count)  # the copy reads its batches at its first use
+
     def __len__(self) -> int:
         """The length of the loader; TypeError if it has none."""
         return len(self._loader)  # type: ignore[arg-type]

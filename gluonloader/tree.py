@@ -66,7 +66,7 @@ def refill(container: Any, items: Any) -> Any:
     """
     kind = type(container)
     if isinstance(container, tuple):
-        return kind._make(items) if hasattr(kind, "_make") else kind(items)
+        return kind._make(items) if hasattr(kind, "_make") else _made_from(kind, tuple(items))
     if kind is list:
         return list(items)
     mapping = isinstance(container, Mapping)
@@ -120,8 +120,8 @@ def _has_own_copy(mapping: Any) -> bool:
     return isinstance(mapping, dict) or (hasattr(mapping, "update") and hasattr(mapping, "__copy__"))
 
 
-def _made_from(kind: Any, items: dict[Any, Any]) -> Any:
-    """The items as a mapping of the user's class, if that can be made from a dict; otherwise as a dict."""
+def _made_from(kind: Any, items: Any) -> Any:
+    """A dict or tuple as the user's class of mappings or tuples, if that can be made from it; otherwise unchanged."""
     if kind is dict or kind is MappingProxyType:  # a proxy cannot be pickled
         return items
     try:

@@ -184,18 +184,44 @@ class SimpleQueue(Kind):
             queue.close()
 
 
-class Queue(SimpleQueue):
+class Queue(Kind):
     def make(self, context):
-        return context.Queue(), context.Queue()
+        return context.Queue()
+
+    def tell(self, shared):
+        shared.put(7)
+
+    def use(self, shared):
+        return shared.get(timeout=SECONDS) == 7
 
     def end(self, shared):
-        super().end(shared)
-        shared[0].join_thread()
+        shared.close()
+        shared.join_thread()
 
 
 class JoinableQueue(Queue):
     def make(self, context):
-        return context.JoinableQueue(), context.JoinableQueue()
+        return context.JoinableQueue()
+
+
+class AnswerQueue(Kind):
+    """A thread of the worker writes the answer under a lock. A worker that is killed just then never releases it."""
+
+    def make(self, context):
+        return context.Queue()
+
+    def tell(self, shared):
+        pass
+
+    def use(self, shared):
+        shared.put(9)
+        return True
+
+    def heard(self, shared):
+        return shared.get(timeout=SECONDS) == 9
+
+    def end(self, shared):
+        shared.close()
 
 
 class Pipe(Kind):
@@ -247,7 +273,7 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Value, RawValue, Array, RawArray, SharedMemory, Managed, Lock, RLock, Condition, Semaphore, Event, Barrier),
-        *(SimpleQueue, Queue, JoinableQueue, Pipe, Socket),
+        *(SimpleQueue, Queue, JoinableQueue, AnswerQueue, Pipe, Socket),
     )
 }
 

@@ -74,7 +74,7 @@ class Empty(Kind):
 class TensorQueue(Queue):
     def make(self, context):
         context = torch.multiprocessing.get_context(context.get_start_method())
-        return context.Queue(), context.Queue()
+        return context.Queue()
 
 
 TENSORS = {kind.__name__: kind for kind in (Tensor, View, Storage, OfSubclass, Model, Same, Empty, TensorQueue)}

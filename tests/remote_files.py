@@ -58,6 +58,8 @@ class _Answers(http.server.BaseHTTPRequestHandler):
         self.send_response(404 if "none" in name else 200)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", "application/octet-stream" if name else "text/html")
+        if "dated" in name:
+            self.send_header("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT")
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
@@ -70,7 +72,10 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def http_server():
-    """Serves `content(name)` for every name without "none"; the value is the URL of the folder."""
+    """Serves `content(name)` for every name without "none", without a version but for names with "dated".
+
+    The value is the URL of the folder.
+    """
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

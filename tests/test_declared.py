@@ -42,6 +42,55 @@ def test_packed_items_are_in_memory_and_need_the_gil_and_objects_may_draw():
             assert draws(data) == drawing
 
 
+class OwnList(list):
+    def __getitem__(self, index):
+        return np.random.random()
+
+
+class OwnSample(dict):
+    def __getitem__(self, key):
+        return np.random.random()
+
+
+PLAIN = [1, 2.5, "a", b"b", np.float32(1), np.ones(2), (1, np.ones(2)), [1, 2], {"x": [(1, "a")], "y": True}]
+
+
+def datasets_of(items):
+    lists = [items, tuple(items), gl.SimpleDataset(items), gl.ArrayDataset(items, items), gl.Subset(items, [0])]
+    return [*lists, gl.ConcatDataset([items, items])]
+
+
+@pytest.mark.parametrize("item", PLAIN, ids=repr)
+def test_a_list_of_plain_samples_draws_nothing(item):
+    assert not any(map(draws, datasets_of([item] * 3)))
+    assert draws(gl.SimpleDataset([item]).transform(jitter))
+    assert draws(OwnList([item]))
+
+
+OBJECTS = [OwnSample(), (1, OwnSample()), {"x": [OwnSample()]}, None, np.array([None])]
+
+
+@pytest.mark.parametrize("item", OBJECTS, ids=repr)
+def test_a_list_of_objects_may_draw_when_a_batch_is_made_of_them(item):
+    assert all(map(draws, datasets_of([1, (2,), item])))
+
+
+def test_one_object_among_many_items_of_a_column_may_draw():
+    items = [*range(5000), OwnSample(), *range(5000)]
+    assert draws(gl.ArrayDataset(items))
+    assert draws(gl.ArrayDataset(np.ones(len(items)), items))
+
+
+def test_samples_that_draw_are_seeded():
+    def epoch(seed):
+        with SERIAL.loader([OwnSample(x=0) for _ in range(8)], 4, seed=seed) as loader:
+            return [dict.__getitem__(batch, "x").tolist() for batch in loader]
+
+    np.random.seed(1)
+    assert epoch(0) == epoch(0) != epoch(1)
+    assert np.random.random() == np.random.RandomState(1).random_sample()
+
+
 def test_the_librarys_batchify_functions_draw_nothing_and_release_the_gil():
     ours = [gl.default_batchify, gl.Stack(), Named(), gl.Pad(), gl.Append(), gl.AsList(), gl.Split(2, gl.Stack())]
     ours += [gl.Group(gl.Stack(), gl.Pad()), gl.Dict({"x": gl.Stack()}), gl.Group(gl.Split(2), gl.default_batchify)]

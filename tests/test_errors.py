@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from gluonloader import errors
-from gluonloader.errors import BatchifyError, MissingExtraError, explain_arguments
+from gluonloader.errors import BatchifyError, MissingExtraError, explain_arguments, import_extra
 
 
 def test_a_batchify_error_names_row_path_and_reason():
@@ -39,6 +39,22 @@ def test_the_text_of_a_missing_extra_survives_a_process():
     error = MissingExtraError("vision", "OpenCV")
     assert str(error) == 'OpenCV is not installed; run pip install "gluonloader[vision]"'
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_folder_with_the_name_of_a_missing_package_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "absent_package").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("absent_package", "absent_package.part"):
+        with pytest.raises(MissingExtraError, match="^Ray is not installed"):
+            import_extra(module, "ray", "Ray")
+
+
+def test_a_package_that_lacks_another_one_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_package.py").write_text("import absent_dependency")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="absent_dependency") as caught:
+        import_extra("broken_package", "ray", "Ray")
+    assert not isinstance(caught.value, MissingExtraError)
 
 
 @pytest.mark.parametrize("is_clone", [True, False])

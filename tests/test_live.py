@@ -6,7 +6,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, crew
 from rank_models import Restarting
 
-from gluonloader import DataLoader, IterableDataset, MixtureSampler, WeightedSampler
+from gluonloader import BatchSampler, DataLoader, IterableDataset, MixtureSampler, WeightedSampler
 from gluonloader.errors import LoaderClosed
 from gluonloader.options import Processes
 
@@ -57,6 +57,16 @@ def test_new_weights_take_effect_with_the_next_batch_after_a_flush(any_way):
     assert len(seen) == 400
 
 
+def test_a_flush_after_the_last_batch_also_discards_what_auto_reload_has_drawn(any_way):
+    sampler = WeightedSampler([1, 1, 0, 0], num_samples=4, seed=0)
+    with any_way.loader(range(4), 2, sampler=sampler, auto_reload=True) as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        iterator.sampler.weights = [0, 0, 1, 1]
+        iterator.flush()
+        assert {number for batch in loader for number in batch.tolist()} == {2, 3}
+
+
 def test_the_epoch_after_a_flush_is_the_same_with_every_executor(any_way):
     def epoch_after_a_flush(way):
         mixture = MixtureSampler([8, 8], weights=[0.5, 0.5], num_samples=20, seed=0)
@@ -68,6 +78,19 @@ def test_the_epoch_after_a_flush_is_the_same_with_every_executor(any_way):
             return [batch.tolist() for batch in loader]
 
     assert epoch_after_a_flush(any_way) == epoch_after_a_flush(SERIAL)
+
+
+def test_a_new_batch_size_applies_from_the_next_epoch_on(any_way):
+    batches = BatchSampler(range(8), 3)
+    with any_way.loader(range(8), batch_sampler=batches) as loader:
+        iterator = iter(loader)
+        epochs = [[next(iterator).tolist()]]
+        batches.batch_size, batches.last_batch = 5, "discard"
+        iterator.flush()
+        assert iterator.state_dict()["offset"] == 3
+        epochs[0] += [batch.tolist() for batch in iterator]
+        epochs.append([batch.tolist() for batch in loader])
+    assert epochs == [[[0, 1, 2], [3, 4, 5], [6, 7]], [[0, 1, 2, 3, 4]]]
 
 
 def test_a_flush_after_the_last_batch_has_nothing_to_discard_and_a_closed_epoch_cannot_be_flushed(any_way):

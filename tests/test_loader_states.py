@@ -84,6 +84,17 @@ def test_an_old_iterator_carries_nothing_over_into_a_loaded_position():
     assert lists(loader) == expected
 
 
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+@pytest.mark.parametrize("dataset", [range(8), IterableDataset(lambda: iter(range(8)), num_shards=1)], ids=type)
+def test_iterators_that_overlap_warn_of_samples_that_only_one_can_carry_over(way, dataset):
+    with way.loader(dataset, 3, last_batch="rollover") as loader:
+        next(first := iter(loader))
+        assert len(lists(loader)) == 2  # without a warning, since the first iterator may be dropped
+        with pytest.warns(RuntimeWarning, match="the other has lost 2 samples"):
+            assert len(list(first)) == 1
+        assert [len(batch) for batch in lists(iter(loader))] == [3, 3, 3]
+
+
 class Slow:
     def __init__(self, slow):
         self.slow, self.go_on = slow, threading.Event()
@@ -175,7 +186,7 @@ def test_an_iterator_of_a_closed_loader_raises_loader_closed(way):
     iterator = iter(loader)
     next(iterator)
     loader.close()
-    with pytest.raises(LoaderClosed):
+    with pytest.raises(LoaderClosed, match="closed before this batch was delivered"):
         list(iterator)
 
 
@@ -412,6 +423,40 @@ def test_an_exit_in_worker_init_fn_is_an_error_at_once():
 
     with pytest.raises(WorkerStartError, match="SystemExit"):
         next(iter(THREAD.loader(range(4), 2, worker_init_fn=leave)))
+
+
+class Continuing(Restarting):
+    """A sampler that continues where it stopped."""
+
+    def __init__(self):
+        super().__init__(range(6))
+        self.drawn = 0
+
+    def __iter__(self):
+        for _ in self.order:
+            self.drawn += 1
+            yield self.drawn - 1
+
+    def state_dict(self):
+        return {"drawn": self.drawn}
+
+    def load_state_dict(self, state):
+        self.drawn = state["drawn"]
+
+
+class ContinuingEpochs(Continuing):
+    def set_epoch(self, epoch):
+        pass
+
+
+@pytest.mark.parametrize("kind", [Continuing, ContinuingEpochs])
+def test_set_epoch_loses_nothing_that_auto_reload_has_drawn(any_way, kind):
+    with any_way.loader(range(20), 2, sampler=kind(), auto_reload=True) as loader:
+        assert lists(loader) == [[0, 1], [2, 3], [4, 5]]
+        loader.set_epoch(5)
+        assert loader.state_dict()["epoch"] == 5
+        assert lists(loader) == [[6, 7], [8, 9], [10, 11]]
+        assert lists(loader) == [[12, 13], [14, 15], [16, 17]]
 
 
 class FailsOnce(Restarting):

@@ -362,7 +362,8 @@ load(NUMBERS, 2, sampler=[0.0, 1.0])
 load(NUMBERS, 2, sampler=[0, 1, 8])
     -> IndexError: list index out of range \n gluonloader: in dataset[8] of 8 samples, batch 1 of epoch 0
 load(NUMBERS, batch_sampler=SequentialSampler(8))
-    -> batch_sampler=SequentialSampler(8): it yielded 0 for batch 0; it must yield lists of at least one index
+    -> batch_sampler=SequentialSampler(8): it yielded 0 for batch 0; it must yield lists of at least one index; if it
+    yields single ones, pass it as sampler
 load(NUMBERS, 2, batch_sampler=[[0, 1]])
     -> batch_sampler replaces batch_size, shuffle, sampler and last_batch; remove them
 RandomSampler(NUMBERS)

@@ -108,6 +108,14 @@ def test_lengths_may_be_stated_or_exchanged():
     assert asked == [4, 2, 4], "once for all epochs of a loader"
 
 
+@pytest.mark.parametrize("policy", ["uneven", "drop", "repeat"])
+@pytest.mark.parametrize("dataset", [STREAM, STREAM.filter(lambda number: True)])
+def test_stated_lengths_are_those_of_a_single_rank_too(dataset, policy):
+    assert len(epochs(dataset, 1, policy, [4, 3, 3])[0]) == 5
+    loader = rank(0, 1, policy, [4, 3, 3], dataset=dataset, num_shards=3, last_batch="rollover", batchify_fn=list)
+    assert [len(loader), len(list(loader)), len(loader), len(list(loader))] == [5, 5, 5, 5]
+
+
 def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
     class OwnFiles(IterableDataset):
         def __init__(self, rank):
@@ -253,6 +261,8 @@ list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop")))
 list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", shard_lengths=[5])))
     -> ...there are num_shards=2 shards; pass one length for each
 list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", shard_lengths=[5, -1]))) -> shard_lengths=-1...
+DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 1, "drop", [5, 5]))
+    -> ...there are num_shards=1 shards; pass one length for each
 list(DataLoader(STREAM, 2, seed=0, last_batch="rollover", ranks=Ranks(0, 2, "repeat", shard_lengths=[5, 5])))
     -> ...pass 'keep' or 'discard'
 list(DataLoader(STREAM, 2, seed=0, ranks=Ranks(0, 2, "drop", shard_lengths=[5, 5], gather=lambda count: [count])))

@@ -174,6 +174,19 @@ def run(ranks, steps, state=None):
     return delivered, states
 
 
+def test_the_length_is_that_of_a_whole_epoch_with_any_number_of_ranks():
+    ranks = loaders(2)
+    iterators = list(map(iter, ranks))
+    for _ in range(2):
+        for iterator in iterators:
+            next(iterator)
+    state = merge_states([loader.state_dict() for loader in ranks])
+    for count, left in ((1, 6), (2, 3), (5, 2)):
+        loader = loaders(count)[0]
+        loader.load_state_dict(state)
+        assert (len(loader), len(list(loader)), len(loader)) == (10 // count, left, 10 // count)
+
+
 def test_with_rollover_a_rank_that_has_finished_a_later_epoch_is_not_merged():
     ranks = loaders(3, "uneven", length=7, size=1, last_batch="rollover")
     for loader in ranks:

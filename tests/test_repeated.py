@@ -1,5 +1,7 @@
 """`RepeatedBatches`: copies of the first batches, again and again."""
 
+import copy
+import pickle
 from collections import namedtuple
 from itertools import islice
 
@@ -94,6 +96,16 @@ def test_other_attributes_are_those_of_the_loader():
     with pytest.raises(AttributeError):
         loader._private
     assert repr(loader) == "RepeatedBatches(Counted(), batches=4)"
+
+
+@pytest.mark.parametrize("make", [copy.copy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_copies_and_pickles_yield_the_same_batches(make):
+    loader = RepeatedBatches(DataLoader(range(10), 2, True, seed=1), batches=2)
+    expected = [batch.tolist() for batch in loader]
+    for again in (make(loader), make(RepeatedBatches(DataLoader(range(10), 2, True, seed=1), batches=2))):
+        assert (len(again), again.batch_size, repr(again)) == (5, 2, repr(loader))
+        assert len([batch.tolist() for batch in again]) == 5
+    assert [batch.tolist() for batch in again] == expected
 
 
 def test_wrong_arguments():

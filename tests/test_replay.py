@@ -415,6 +415,23 @@ def test_an_iterable_dataset_is_read_only_on_request():
         loader.seek(0, 9)
 
 
+class LongFirst(IterableDataset):
+    """Three shards; the first one has more chunks than the others."""
+
+    def shard(self, num_shards, index):
+        return [10 * index + number for number in range(7 if index == 0 else 3)]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_rank_replays_its_last_samples_and_no_chunk_of_another_rank(index):
+    loader = DataLoader(IterableDataset(LongFirst([]), num_shards=3), 2, seed=1, ranks=Ranks(index, 3))
+    batches = delivered(loader, range(1))
+    assert sorted(batches) == [[(0, 0), (0, 3), (0, 6), (0, 12)], [(0, 1), (0, 6)], [(0, 2), (0, 6)]][index]
+    assert {where: text(loader.replay(*where, read=True)) for where in batches} == batches
+    with pytest.raises(ValueError, match="epoch 0 has"):
+        loader.replay(0, 9 if index else 10, read=True)
+
+
 def test_a_seek_of_an_iterable_dataset_warns_like_a_resume():
     with DataLoader(IterableDataset(numbers), 4, seed=1) as loader:
         whole = delivered(loader)

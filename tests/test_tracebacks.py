@@ -247,3 +247,13 @@ def test_the_cause_of_an_error_is_a_text_without_fences():
     lines = str(error.__cause__).splitlines()
     assert lines[0].startswith("in dataset[0], batch 0 of epoch 0, in worker ")
     assert (lines[1], lines[-1]) == ("Traceback (most recent call last):", "LookupError: sample 0")
+
+
+def test_ctrl_c_at_an_instruction_without_a_line():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    interrupt.__code__ = interrupt.__code__.replace(co_linetable=b"")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        interrupt()
+    assert hide_own_frames(caught.value) is caught.value

@@ -47,12 +47,22 @@ def test_items_have_their_paths_and_a_container_can_be_refilled(container, paths
     assert refill(container, [item for _, item in children(container)]) == container
 
 
+class TupleOfInts(tuple):
+    """Accepts only ints, as `torch.Size` does."""
+
+    def __new__(cls, items):
+        if not all(isinstance(item, int) for item in items):
+            raise TypeError("the items must be ints")
+        return super().__new__(cls, items)
+
+
 def test_containers_of_the_user_keep_their_class_and_attributes():
     row = refill(NotedList([1, 2], "note"), ["x", "y"])
     assert (type(row), list(row), row.note) == (NotedList, ["x", "y"], "note")
     frozen = refill(Frozen({"a": 1}), ["x"])
     assert (type(frozen), dict(frozen)) == (Frozen, {"a": "x"})
     assert refill(FrozenPair(1, 2), ["x", "y"]) == {"a": "x", "b": "y"}
+    assert type(refill(TupleOfInts([1, 2]), ["x", "y"])) is tuple
 
 
 class Inner(Frozen, MutableMapping):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..checks import LastBatch, check_indices, cure_of
@@ -21,6 +21,7 @@ from ..errors import bad_argument, warn
 from ..loading.among_ranks import Comparison, dividing_argument, part_of_rank, ranks_of, refuse_unseeded
 from ..loading.index_source import IndexSource
 from ..loading.random_order import check_random_order
+from ..messages import message
 from ..ranks import Ranks
 from ..sampler.base import BatchSampler, OrderedSampler
 from ..sampler.ordered import SequentialSampler
@@ -30,7 +31,7 @@ from ..sampler.sharded import ShardedSampler
 from ..sampler.shuffled import RandomSampler
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Batching:
     """The arguments of `DataLoader` that decide which samples make which batch."""
 

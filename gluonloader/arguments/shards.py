@@ -9,7 +9,7 @@ from ..dataset.iterable import asked, check_iterable, check_split, varying_steps
 from ..describe import class_name
 from ..errors import bad_argument, warn
 from ..loading.among_ranks import dividing_argument, ranks_of, refuse_unseeded
-from ..loading.shard_source import ShardSource, quota_of
+from ..loading.shard_source import ShardSource, quota_of, stated_lengths
 from ..position.shards import Shards
 from ..ranks import Ranks
 from .batching import Batching
@@ -23,7 +23,8 @@ def choose_shards(dataset: Any, batching: Batching, seed_given: bool, num_worker
     if batching.ranks is not None and not seed_given:
         refuse_unseeded(batching.ranks)
     shards = _shards(dataset, batching, ranks, num_workers)
-    return ShardSource(shards, quota_of(dataset, shards, ranks))
+    stated = stated_lengths(ranks.shard_lengths, shards)
+    return ShardSource(shards, stated, quota_of(dataset, shards, ranks, stated))
 
 
 def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) -> Shards:

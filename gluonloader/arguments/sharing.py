@@ -58,9 +58,7 @@ def share_workers(
     }
     meeting = Meeting(share, dataset, int(ranks.index), int(ranks.count), facts, options.start_method, timeout)
     if in_server:
-        length = meeting.join_ahead(job).length
-        assert length is not None  # the facts say that the dataset is a function
-        dataset.set_length(length)
+        dataset.length = meeting.join_ahead(job).length
     return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 

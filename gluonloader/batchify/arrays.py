@@ -70,7 +70,8 @@ def misfit(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[int, Any] | N
     if all(np.can_cast(kind, dtype) for kind in {array.dtype for array in arrays}):
         return None
     limits, joined = np.iinfo(dtype), np.concatenate(arrays, axis=None)
-    if not joined.size or (joined.min() >= limits.min and joined.max() <= limits.max):
+    exact = joined.dtype.kind != "f"  # int64 with uint64 becomes float64
+    if not joined.size or (exact and int(joined.min()) >= limits.min and int(joined.max()) <= limits.max):
         return None
     for number, array in enumerate(arrays):
         if len(wrong := array[(array < limits.min) | (array > limits.max)]):
@@ -83,6 +84,12 @@ def check_types(samples: Sequence[Any], fits: Callable[[type], bool], needed: st
     if not all(map(fits, set(map(type, samples)))):
         row, wrong = next((row, type(sample)) for row, sample in enumerate(samples) if not fits(type(sample)))
         raise BatchifyError(IS_NONE if wrong is type(None) else f"it has type {wrong.__name__}, but {needed}", row)
+
+
+def unconverted(sample: Any) -> Array:
+    """A sample that `as_array` accepts, as a NumPy array of its own dtype."""
+    framework = owner_by_base(type(sample))
+    return np.asarray(sample if framework is None else framework.to_numpy(sample))
 
 
 def like(sample: Any, batch: Array) -> Any:

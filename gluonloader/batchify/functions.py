@@ -14,8 +14,8 @@ from ..checks import check_flags, check_function, check_functions, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import EQUAL, Array, as_array, check_same, check_types, common_dtype, like, misfit
-from .default import Batchify, default_batchify, stack_any
+from .arrays import EQUAL, Array, as_array, check_same, check_types, common_dtype, like, misfit, unconverted
+from .default import Batchify, default_batchify, stack, stack_any
 
 
 class Stack:
@@ -125,8 +125,7 @@ class Pad:
     def _check_ints(self, samples: Sequence[Any]) -> None:
         if self._dtype is None or self._dtype.kind not in "iu":
             return
-        ints = [(row, array) for row, array in enumerate(samples) if isinstance(array, np.ndarray)]
-        ints = [(row, array) for row, array in ints if array.dtype.kind in "iu"]
+        ints = [(row, array) for row, array in enumerate(map(unconverted, samples)) if array.dtype.kind in "iu"]
         if (found := misfit([array for _, array in ints], self._dtype)) is not None:
             number, value = found
             raise BatchifyError(f"{value} does not fit in dtype={self._dtype}; pass another dtype", ints[number][0])
@@ -180,7 +179,7 @@ def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:
 
 
 class Append:
-    """Returns a list of arrays, one for each sample; the arrays may have different shapes.
+    """Returns a list of arrays, one for each sample, which are copies; they may have different shapes.
 
     Args:
         expand: whether to insert a batch axis of length 1 into each array.
@@ -198,7 +197,8 @@ class Append:
     def __call__(self, samples: Sequence[Any]) -> list[Array]:
         samples = list(samples)
         arrays = [as_array(sample, None, i) for i, sample in enumerate(samples)]
-        batch = [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
+        copies = [stack([array], "").reshape(array.shape) for array in arrays]  # arrays of a batch are writable
+        batch = [np.expand_dims(array, self._axis) for array in copies] if self._expand else copies
         return [like(samples[0], array) for array in batch]
 
     @short_repr

@@ -9,17 +9,17 @@ A chunk is one attempt to read a batch. A source cannot be opened again for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import LoaderClosed, bad_state
 from ..loading.plan import NOTHING
+from ..messages import message
 from ..work.streams import ChunkSamples, Seed, Streams
 from ..work.task import Chunk, OnRow, located
 from .source import BridgeSource, OpenedSource, state_of
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Read:
     """The result of one attempt to read a batch."""
 

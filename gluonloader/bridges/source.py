@@ -8,15 +8,15 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from .. import frameworks
 from ..errors import bad_argument, bad_state
+from ..messages import message
 from ..state import has_state
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class OpenedSource:
     """An epoch of a source that has started."""
 
@@ -59,7 +59,8 @@ class BridgeSource:
         if has_reset:
             for _ in range(self._resets(made, epoch)):
                 made.reset()
-        batches = iter(made)
+        has_ended = loads_first and hasattr(made, "set_epoch") and _starts_epoch(epoch + 1, state)
+        batches = iter(()) if has_ended else iter(made)
         if batches is made and not has_reset and self._last() is made:
             raise RuntimeError(f"a {_name(made)} can be read only once; pass bridge() a function that makes it")
         self._last, self._epoch = self._reference(made), epoch
@@ -85,6 +86,11 @@ class BridgeSource:
             return weakref.ref(made)
         except TypeError:
             return lambda: None
+
+
+def _starts_epoch(epoch: int, state: Any) -> bool:
+    """Whether a state is that of a `DataLoader` at the start of an epoch, where it is after the last batch before."""
+    return isinstance(state, dict) and (state.get("epoch"), state.get("batch")) == (epoch, 0)
 
 
 def _maker(source: Any) -> Callable[[int], Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_indexed
-from ..declared import is_array
+from ..declared import is_array, one_of_each_type
 from ..errors import warn
 from ..indices import as_list, lengths_of
 from ..lengths import computed_lengths, lengths_if_known
@@ -20,7 +20,6 @@ from .bulk import are_ints, bulk_read, each, read
 from .compact import CompactList
 
 _LISTS: Final = (list, tuple, range, CompactList)  # a bulk read of them is as fast as single reads
-_PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
 class _SideBySide(Dataset):
@@ -41,9 +40,9 @@ class _SideBySide(Dataset):
             check_indexed(f"{argument}[{key!r}]", column)
         self._bare = bare
         self._columns = tuple(columns.values()) if self._names else columns
-        # A range replaces a list whose items draw no random numbers. A worker must not look at the items: it would
-        # change their reference counts, and so copy their memory.
-        self._parts = tuple([range(len(item)) if _draws_nothing(item) else item for item in self._columns])
+        # One item of each type replaces a list. A worker must not look at all items: it would change their reference
+        # counts, and so copy their memory.
+        self._parts = tuple([one_of_each_type(item) if type(item) is list else item for item in self._columns])
 
     def __getitem__(self, index: Any) -> Any:
         return self._sample([column[index] for column in self._columns])
@@ -159,8 +158,3 @@ def _read_column(column: Any, indices: Sequence[Any]) -> Sequence[Any]:
     if hasattr(column, "__getitems__"):
         return read(column, indices)
     return Rows(column, indices) if is_array(column) else [column[index] for index in as_list(indices)]
-
-
-def _draws_nothing(items: Any) -> bool:
-    """Whether `items` is a list that contains only numbers, text and arrays."""
-    return type(items) is list and all(kind in _PLAIN or issubclass(kind, np.generic) for kind in set(map(type, items)))

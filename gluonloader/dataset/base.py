@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any, Final, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_flags, check_function, check_int, check_shard
+from ..checks import check_flags, check_function, check_indexed, check_int, check_shard
 from ..declared import in_memory, is_array, is_async, needed_blocks, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
@@ -184,6 +184,8 @@ class SimpleDataset(Dataset):
     _kept_rows: tuple[Any, Rows | None] = (None, None)  # an array or `Rows`, and all its samples
 
     def __init__(self, data: Any) -> None:
+        if type(self).__getitem__ is SimpleDataset.__getitem__:
+            _check_part("data", data)
         self._data = data
 
     def __getitem__(self, index: Any) -> Any:
@@ -221,7 +223,7 @@ class Subset(Dataset):
         indices: an iterable of indices; the constructor reads it once. Ints are stored in an array, 8 bytes each.
 
     Raises:
-        ValueError: `indices` is a mask of bools.
+        ValueError: `indices` is a mask of bools, or the dataset has no samples at 0, 1, 2 and so on.
 
     >>> list(Subset(["a", "b", "c"], [2, 0]))
     ['c', 'a']
@@ -230,9 +232,12 @@ class Subset(Dataset):
     def __init__(self, dataset: Any, indices: Iterable[Any]) -> None:
         check_no_mask("indices", indices)
         indices = indices if isinstance(indices, (range, np.ndarray)) else list(indices)
+        ints = isinstance(indices, range) or are_ints(indices)
+        if ints:
+            _check_part("dataset", dataset)
         self._dataset = dataset
         # Not a list of ints: reading it changes the reference counts in the ints, so each worker would copy the memory.
-        self._indices = indices if isinstance(indices, range) or not are_ints(indices) else np.array(indices, np.int64)
+        self._indices = np.array(indices, np.int64) if ints and not isinstance(indices, range) else indices
 
     def __getitem__(self, index: Any) -> Any:
         return self._dataset[self._key(index)]
@@ -333,6 +338,8 @@ class ConcatDataset(Dataset):
                 raise bad_argument(f"datasets[{number}]", part, right)
         self.datasets: list[Any] = list(parts)
         lengths = lengths_of("datasets", self.datasets)
+        for number, part in enumerate(self.datasets):
+            _check_part(f"datasets[{number}]", part)
         self._identity = {"lengths": lengths}
         self._ends = list(accumulate(lengths))
         self._bounds = np.array([0, *self._ends])  # for bulk reads
@@ -498,3 +505,9 @@ def check_awaited(dataset: Any) -> None:
         )
     for part in parts_of(dataset) or ():
         check_awaited(part)
+
+
+def _check_part(name: str, dataset: Any) -> None:
+    """Checks that the samples of a dataset are at the indices 0, 1, 2, ..., or that it is a mapping with other keys."""
+    if not isinstance(dataset, Mapping):
+        check_indexed(name, dataset)

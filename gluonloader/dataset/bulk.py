@@ -19,7 +19,7 @@ from ..checks import cure_of
 from ..declared import IN_MEMORY, defining_namespace
 from ..errors import add_note, bad_argument
 from ..indices import Indices, as_list, is_int_array, is_mask
-from ..memory import empty
+from ..memory import empty, for_samples
 from ..rows import Rows, copy_rows, pick
 from ..tree import refill
 
@@ -113,8 +113,9 @@ def each(fn: Callable[[Any], Any], values: Iterable[Any], indices: Sequence[Any]
     """`fn(value)` for each value; an error gets a note with the sample's index."""
     results: list[Any] = []
     try:
-        for value in values:
-            results.append(fn(value))  # noqa: PERF401, extend would take a StopIteration from fn for the end
+        with for_samples():
+            for value in values:
+                results.append(fn(value))  # noqa: PERF401, extend would take a StopIteration from fn for the end
     except Exception as error:
         add_note(error, f"gluonloader: sample {as_list(indices)[len(results)]!r} of a bulk read")
         raise

@@ -7,7 +7,7 @@ A list of a folder needs one request for 1,000 files. To ask for the version of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -42,13 +42,15 @@ class CachedFiles:
     """
 
     def __init__(self, cache: NodeCache, urls: list[str], is_pattern: bool) -> None:
-        for place in dict.fromkeys(map(_place_of, urls)):
+        for place in dict.fromkeys(url if "::" in url else _place_of(url) for url in urls):
             check_readable(place)
         self._cache = cache
         remotes = _matches(cache, urls[0]) if is_pattern else _versions(cache, urls)
         self.urls = CompactList(remote.url for remote in remotes)
         self._sizes = np.array([remote.size for remote in remotes], np.int64)
         self._etags = CompactList(remote.etag for remote in remotes)
+        keys = [remote.key.encode() for remote in remotes]  # to compute a key takes as long as to open a file
+        self._keys = np.array(keys, "S32")
         largest = max(remotes, key=lambda remote: remote.size, default=Remote("", 0, ""))
         if space_of(largest.size) > cache.options.limit:
             what = f"it has no room for {largest.url}, which has {size(largest.size)}; pass a larger limit"
@@ -61,15 +63,18 @@ class CachedFiles:
             FileNotFoundError: a file was removed since.
             StoreError: a file was changed since, the store refuses it, or it has not come before the timeout.
         """
-        needed = self.needed(indices)
-        for block, data in zip(needed.blocks, self._cache.reader.open(needed.blocks, needed.remotes), strict=True):
-            yield data[: block.stop]
+        return self._cache.reader.read(self._blocks(indices), lambda: self._remotes(indices))
 
-    def needed(self, indices: Iterable[int]) -> Needed:
+    def needed(self, indices: Sequence[int]) -> Needed:
         """The blocks that are these files."""
+        return Needed(self._cache, self._remotes(indices), self._blocks(indices))
+
+    def _blocks(self, indices: Sequence[int]) -> list[Block]:
+        return [Block(self._keys.item(index).decode(), 0, self._sizes.item(index)) for index in indices]
+
+    def _remotes(self, indices: Sequence[int]) -> dict[str, Remote]:
         remotes = [Remote(self.urls[index], self._sizes.item(index), self._etags[index]) for index in indices]
-        blocks = [Block(remote.key, 0, remote.size) for remote in remotes]
-        return Needed(self._cache, {remote.key: remote for remote in remotes}, blocks)
+        return {remote.key: remote for remote in remotes}
 
 
 def _place_of(url: str) -> str:

@@ -64,7 +64,7 @@ class CompactList(Dataset):
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (self._data,) if self._kind != _OBJECT else ([],)  # a list, since unpickling an object may run any code
+        return (self._data,) if self._kind != _OBJECT else ([pickle.loads],)  # unpickling an object may run any code
 
     @property
     def nbytes(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, Literal
 
 from ..checks import check_function, check_int, check_shard
 from ..describe import arguments, call, counted, describe, short_repr, sized
 from ..errors import bad_argument
+from ..messages import message
 from ..tree import Sample
 from .opening import (
     NewestIterators,
@@ -25,7 +25,7 @@ from .opening import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Transform:
     """Applies `fn` to each sample, or to its fields if the sample is a tuple."""
 
@@ -38,7 +38,7 @@ class Transform:
         return map(self, samples)  # unlike a generator, `map` can continue after an error
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Filter:
     """The samples for which `fn` is true."""
 
@@ -48,7 +48,7 @@ class Filter:
         return filter(self.fn, samples)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Take:
     """The first `count` samples."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from operator import is_
 from typing import Any, Final
@@ -21,10 +20,11 @@ from .. import frameworks
 from ..errors import bad_argument
 from ..guests import hugging_face
 from ..guests.webdataset import check_pipeline, is_pipeline, open_pipeline, url_count, url_shard
+from ..messages import message
 from ..state import loads_state, saves_state
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Part:
     """The smallest part of a dataset that contains a shard, which is every `stride`-th sample of it from `start`."""
 
@@ -119,8 +119,9 @@ class Opened:
         self._state_owner = _state_owner(self.samples, dataset) if stateful else None
 
     def __del__(self) -> None:
-        samples = vars(self).get("samples")  # there is none if the dataset has raised an error
-        close = getattr(samples, "close", None)
+        if "samples" not in vars(self):  # the dataset or a signal handler has raised an error
+            return
+        samples, close = self.samples, getattr(self.samples, "close", None)
         is_reset = samples is self._dataset and hasattr(samples, "reset")  # it is read again in the next epoch
         if callable(close) and not is_reset:
             close()

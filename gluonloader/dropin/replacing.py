@@ -12,18 +12,18 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 from ..errors import warn
 from ..locks import Lock
+from ..messages import message
 
 _LOG = logging.getLogger("gluonloader")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Replaced:
     module: ModuleType
     name: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from dataclasses import dataclass
 from typing import Final
 
 from ..describe import counted
+from ..messages import message
 from ..statistics import program
 from ..statistics.stats import ENOUGH, LoaderStats
 from ..units import duration, percent
@@ -18,7 +18,7 @@ _LONG_S: Final = 1e-3  # a worker pays off for batches that take longer to make
 _MOST_ADVISED: Final = 8  # workers
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Report:
     """What is printed at the end of a script.
 

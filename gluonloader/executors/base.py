@@ -24,10 +24,11 @@ from ..work.reading import side_by_side
 from ..work.task import Job, Task
 from ..work.usage import Usage
 
+CLOSED: Final = "the loader or its iterator was closed before this batch was delivered"
 LONGEST_WAIT_S: Final = 1e6  # the functions of the system that wait accept no more than some weeks
 
 
-@dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
+@dataclass(slots=True, eq=False)
 class Outcome:
     """What became of a task."""
 

@@ -17,7 +17,7 @@ from ..work.core_wait import close_statistics
 from ..work.maker import BatchMaker, held_by
 from ..work.task import Job, Task
 from ..work.usage import Usage
-from .base import Failed, Made, Outcome, Window
+from .base import CLOSED, Failed, Made, Outcome, Window
 
 if TYPE_CHECKING:
     from ..work.streams import Streams
@@ -60,7 +60,7 @@ class SerialExecutor:
             outcome = self._make(task, None if reading is None else reading.streams)
         if self._closed:  # perhaps by a signal handler while the batch was made
             self._close_readings()
-            raise LoaderClosed("the loader was closed while this thread waited for a batch")
+            raise LoaderClosed(CLOSED)
         return outcome
 
     def _reading_of(self, window: Window) -> _Reading:
@@ -155,7 +155,7 @@ class _Reading:
         self._maker, self.streams = maker, maker.new_streams()
 
     def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:  # see NOTE [exit] in interrupts.py
-        if not ends():
+        if not ends() and "streams" in vars(self):  # a signal handler may have raised in the constructor
             copy_context().run(self.close)  # see NOTE [finalizers] in current.py
 
     def close(self) -> None:

@@ -31,14 +31,13 @@ from ..work.maker import BatchMaker, Maker
 from ..work.reading import side_by_side
 from ..work.task import Chunk, Job, Task, as_exception
 from ..work.usage import Usage
-from .base import Failed, Made, Outcome, Submission, Window
+from .base import CLOSED, Failed, Made, Outcome, Submission, Window
 from .ended import Iterations
 from .pool_context import PoolContext, release
 
 if TYPE_CHECKING:
     from ..work.streams import Streams
 
-_CLOSED: Final = "the loader was closed while this thread waited for a batch"
 _LOOK_S: Final = 0.5  # a thread that waits for a batch checks this often whether the loader was closed
 _CLOSING_S: Final = 0.5  # how long close() waits for threads: a busy thread cannot be killed, it ends after its batch
 
@@ -118,7 +117,7 @@ class ThreadExecutor:
             if self._start_error is not None:
                 raise self._start_error
             if self._closed:
-                raise LoaderClosed(_CLOSED)
+                raise LoaderClosed(CLOSED)
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -177,7 +176,7 @@ class ThreadExecutor:
                 queue.put(None)  # None ends a thread
                 return
             if isinstance(submission, Submission):
-                submission.window.put(Failed(submission.task, LoaderClosed(_CLOSED)))
+                submission.window.put(Failed(submission.task, LoaderClosed(CLOSED)))
 
     def _serve(self, numbers: SimpleQueue[int]) -> None:
         """What one thread does, from its start to its end."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Final
 
 import numpy as np
 
-from ..errors import MissingExtraError
+from ..errors import import_extra
 from .base import Framework
 from .jax import Jax
 from .mxnet import MXNet
@@ -38,10 +37,8 @@ def named(name: str) -> Framework:
     """Imports and returns the framework of this name; raises an ImportError that says what to do if that fails."""
     package = name.partition(".")[0]
     try:
-        importlib.import_module(package)
+        import_extra(package, package)
     except ModuleNotFoundError as error:
-        if error.name == package:
-            raise MissingExtraError(package) from error
         if package == "mxnet" and error.name == "distutils":
             raise ImportError("MXNet needs distutils, which Python 3.12 removed; run pip install setuptools") from error
         raise
@@ -55,6 +52,7 @@ def named(name: str) -> Framework:
     return _MAKERS[name]()
 
 
+@cache
 def arriving(name: str) -> Framework:
     """Returns the framework of this name for arrays that come from a worker: as in Gluon, in `cpu_shared(0)`."""
     return named(f"{name}.shared" if name in _NAMES["mxnet"] else name)

@@ -10,7 +10,7 @@ from .base import Array, Empty, Lent, carried, fit_for_views, no_dtype, raw, war
 from .mxnet_memory import MXNetMemory
 
 _LARGE: Final = 64 * 1024  # bytes; smaller arrays are copied sooner than borrowed
-_CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert the array, e.g. x.astype('int32')"
+_CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert the array, e.g. x.astype('int64')"
 
 
 class MXNet:

@@ -11,10 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from ..interrupts import from_signal_handler
-from .base import LACKING, Array, Empty, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
+from .base import LACKING, Array, Empty, carried, carrier, extension, fit_for_views, in_worker, no_dtype, raw, warn_once
 
 _DTYPE: Final = attrgetter("dtype")
-_SMALL: Final = 16 * 1024  # bytes; to copy a smaller batch takes less time than to make torch write into given memory
+# Up to so many bytes, torch stacks tensors faster in memory of its own. In a worker, they are then copied.
+_SMALL_IN_WORKER: Final = 16 * 1024
+_SMALL: Final = 1024 * 1024
 
 
 def is_shared(value: Any) -> bool:
@@ -35,6 +37,12 @@ def is_shared(value: Any) -> bool:
         return False
     by_name = torch.multiprocessing.get_sharing_strategy() == "file_system"
     return by_name or not storage.size() or storage._share_fd_cpu_()[0] >= 0
+
+
+def sees_device(torch: Any) -> bool:
+    """Whether torch can use a device, so that it can pin memory."""
+    accelerator = getattr(torch, "accelerator", None)
+    return bool(torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()))
 
 
 class Torch:
@@ -93,7 +101,7 @@ class Torch:
         if type(first) is not torch.Tensor or dtype is None or len(set(map(_DTYPE, arrays))) > 1:
             return None
         try:
-            if first.nbytes * len(arrays) <= _SMALL:
+            if first.nbytes * len(arrays) <= (_SMALL_IN_WORKER if in_worker() else _SMALL):
                 stacked = torch.stack(arrays)
                 is_plain = stacked.layout is torch.strided and stacked.is_cpu and not stacked.requires_grad
                 return stacked if is_plain else None
@@ -105,8 +113,7 @@ class Torch:
             return None  # they differ in shape, or some need a gradient, are sparse or lie on a device
 
     def pin(self, array: Any, device_id: int) -> Any:
-        accelerator = getattr(self._torch, "accelerator", None)
-        if self._torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
+        if sees_device(self._torch):
             return array.pin_memory()
         warn_once("pin_memory=True, but torch sees no device: tensors stay in ordinary memory; remove pin_memory")
         return array

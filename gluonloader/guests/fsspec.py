@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 from ..errors import import_extra
+from ..messages import message
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class FileOfFilesystem:
     """A file, as fsspec knows it.
 

@@ -23,6 +23,7 @@ _STORES: Final = {
     "http": "HTTPStore",
     "https": "HTTPStore",
 }
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")  # what stores answer to a request for a list
 SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_")  # the environment variables that obstore reads
 
 
@@ -50,29 +51,30 @@ def check_installed(url: str) -> None:
         import_extra("obstore", "stores", "obstore")
 
 
-def store_of(url: str, silence_s: float = 10.0) -> tuple[Any, str]:
+def store_of(url: str, silence_s: float = 10.0, retries: int = 0) -> tuple[Any, str]:
     """The store of obstore that reads a URL, and the key of the object in it.
 
-    A process makes one store for each bucket, and another one if the environment variables of the stores change. It
-    repeats no request that has failed.
+    A process makes one store for each bucket, and another one if the environment variables of the stores change.
 
     Args:
         url: s3://, gs://, az://, abfs://, http:// or https://.
         silence_s: a request fails if no byte arrives for so many seconds.
+        retries: how often the store repeats a request that has failed.
 
     Raises:
         MissingExtraError: obstore is not installed.
+        ValueError: obstore refuses the URL or the environment variables.
     """
     scheme, _, rest = url.partition("://")
     place, _, key = rest.partition("/")
     settings = frozenset((name, value) for name, value in os.environ.items() if name.startswith(SETTINGS))
-    return _store(scheme, place, settings, silence_s, os.getpid()), key
+    return _store(scheme, place, settings, silence_s, retries, os.getpid()), key
 
 
 def failure_of(error: BaseException) -> Failure:
     """What an error of obstore means."""
     exceptions = import_extra("obstore.exceptions", "stores", "obstore")
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or any(code in str(error) for code in _NO_BUCKET):
         return "missing"
     if isinstance(error, exceptions.PreconditionError):
         return "changed"
@@ -84,7 +86,9 @@ def failure_of(error: BaseException) -> Failure:
 
 
 @cache
-def _store(scheme: str, place: str, settings: frozenset[tuple[str, str]], silence_s: float, process: int) -> Any:
+def _store(
+    scheme: str, place: str, settings: frozenset[tuple[str, str]], silence_s: float, retries: int, process: int
+) -> Any:
     stores = import_extra("obstore.store", "stores", "obstore")
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=5),
@@ -92,5 +96,10 @@ def _store(scheme: str, place: str, settings: frozenset[tuple[str, str]], silenc
         "timeout": timedelta(hours=1),  # of a whole request; the default of 30 s would stop large files
         "allow_http": scheme == "http" or any(value.startswith("http://") for _, value in settings),
     }
-    retry = {"max_retries": 0}
-    return getattr(stores, _STORES[scheme]).from_url(f"{scheme}://{place}", client_options=options, retry_config=retry)
+    retry = {"max_retries": retries}
+    make = getattr(stores, _STORES[scheme]).from_url
+    try:
+        return make(f"{scheme}://{place}", client_options=options, retry_config=retry)
+    except import_extra("obstore.exceptions", "stores", "obstore").BaseError as error:
+        what = f"{error}".partition("\n")[0]
+        raise ValueError(f"{what}; correct the URL, or the variables of its client, such as AWS_REGION") from error

@@ -12,17 +12,17 @@ import copy
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from ..errors import bad_argument
+from ..messages import message
 from ..randomness import get_rng
 
 _FOR_TORCH: Final = ("split_by_worker", "single_node_only")  # the loader splits, and `check_nodes` checks the nodes
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _EveryNth:
     """The stage that passes on the URLs of one shard."""
 

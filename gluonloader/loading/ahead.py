@@ -6,7 +6,8 @@ batch sampler --copies--> tasks_ahead --> Ahead --blocks of the next batches--> 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice, zip_longest
 from typing import Any, Final
 
@@ -141,6 +142,30 @@ class Ahead:
                 if not counts[block]:
                     del counts[block]
                     self._spaces[needed.cache] -= space_of(block.nbytes)
+
+
+class Standby:
+    """Takes the place of an `Ahead` as long as caches have all blocks of an epoch, so that none need to be told.
+
+    Args:
+        has_fetched: whether a cache has fetched something, so that it may have removed other blocks.
+        look_ahead: makes the `Ahead` then.
+    """
+
+    def __init__(self, has_fetched: Callable[[], bool], look_ahead: Callable[[], Ahead | Standby | None]) -> None:
+        self._has_fetched, self._look_ahead = has_fetched, look_ahead
+        self._ahead: Ahead | Standby | None = None
+        self._delivered = 0
+
+    def move(self) -> None:
+        """A batch was delivered."""
+        if self._ahead is not None:
+            self._ahead.move()
+            return
+        self._delivered += 1
+        if self._delivered % _FEWEST_BATCHES == 0 and self._has_fetched():
+            with suppress(ValueError):  # the next epoch raises it at its start
+                self._ahead = self._look_ahead()
 
 
 def _window(cache: NodeCache, first: int, both: int, batches: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..checks import ExecutorName
@@ -18,6 +18,7 @@ from ..declared import in_memory, is_gil_free, is_thread_safe
 from ..errors import WorkerStartError, warn
 from ..executors.process.main_script import imports_main
 from ..limits import has_gil
+from ..messages import message
 from ..options import Processes, Ray
 from ..tree import leaves
 from ..work.task import Job
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _SMALL_ROW: Final = 4096  # bytes of a sample; handing it to another thread takes longer than copying it
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Options:
     """How batches are made; see the arguments of `DataLoader` with these names."""
 
@@ -42,7 +43,7 @@ class Options:
     ranks: int = 1  # the number of ranks
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Choice:
     """An executor, and the reason for the choice in words."""
 

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LoaderClosed, WorkerStartError
 from ..executors import ended
 from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
+from ..messages import message
 from ..statistics.tally import Tally
 from ..work.info import BadSample
 from ..work.task import Task
 from .plan import NOTHING, Plan
 
 if TYPE_CHECKING:
-    from .ahead import Ahead
+    from .ahead import Ahead, Standby
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Delivery:
     """How batches are delivered; see the arguments of `DataLoader`.
 
@@ -43,7 +43,7 @@ class Delivery:
     samples_in: Callable[[Task, Any], int] | None = None
 
 
-@dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
+@message(frozen=True, slots=True, eq=False)
 class Delivered:
     """How a batch was made."""
 
@@ -73,7 +73,7 @@ class Epoch:
         plan: Plan,
         delivery: Delivery,
         tally: Tally,
-        look_ahead: Callable[[Plan], Ahead | None] | None = None,
+        look_ahead: Callable[[Plan], Ahead | Standby | None] | None = None,
     ) -> None:
         self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
         self._look_ahead = look_ahead

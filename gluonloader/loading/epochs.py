@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..locks import Lock
+from ..messages import message
 from ..randomness import postponed
 from ..sampler.base import copy_of, is_computed, keep_epochs
 from ..state import State, add_checksum, check_same, field, has_state, hash_of, int_field, parse_state, seed_field
@@ -25,7 +26,7 @@ from .plan import IndexPlan, Plan
 from .workers import Workers
 
 if TYPE_CHECKING:
-    from .ahead import Ahead
+    from .ahead import Ahead, Standby
     from .shard_source import ShardSource
 
 _OTHER_SUBSET: Final = (
@@ -40,7 +41,7 @@ def _nothing() -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Next:
     """The epoch that starts next. It is replaced as a whole, so that an interrupt never leaves a part of a change.
 
@@ -94,6 +95,8 @@ class Epochs:
         self.lock = Lock()
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
         self._lengths = LengthCheck()
+        self._fetched_at_start: list[int] | None = None  # `_fetched` when an epoch started with its first batch
+        self._had_all: list[int] | None = None  # `_fetched` when an epoch has ended that has fetched nothing
 
     def __reduce__(self) -> Any:
         return Epochs, (self.source, self.workers, self.delivery, self.seed_given, self.auto_reload), self.state()
@@ -135,6 +138,12 @@ class Epochs:
         """Drops the epoch that was started ahead: the user gets the epoch after it."""
         self._next = replace(self._next, ahead=None)
 
+    def rewind_ahead(self) -> None:
+        """Draws the batches of the epoch that was started ahead again, after a change to the sampler."""
+        with self.lock:
+            if self._next.ahead is not None and not self.workers.closed:
+                self._next.ahead.rewind()
+
     def next(self) -> Epoch:
         """The next epoch.
 
@@ -162,6 +171,7 @@ class Epochs:
         self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)
         plan = self._next_plan()
         look_ahead = self._look_ahead if self._has_caches else None
+        self._fetched_at_start = self._fetched() if self._has_caches and not plan.position else None
         epoch = Epoch(executor, plan, self.delivery, self.workers.tally, look_ahead)
         if self.source.draws_late:
             epoch.draw_ahead()
@@ -175,10 +185,20 @@ class Epochs:
         is_known = isinstance(self.source, IndexSource) and is_computed(self.source.sampler)
         return is_known and bool(caches_of(self.workers.job.dataset))
 
-    def _look_ahead(self, plan: Plan) -> Ahead | None:
-        """What tells caches of the batches that come next in this epoch; None if that is not known."""
-        from .ahead import Ahead, tasks_ahead
+    def _fetched(self) -> list[int]:
+        """When each cache has fetched something last."""
+        return [cache.fetched_ns() for cache in caches_of(self.workers.job.dataset)]
 
+    def _has_fetched(self) -> bool:
+        """Whether a cache has fetched something since an epoch found all its blocks there."""
+        return self._fetched() != self._had_all
+
+    def _look_ahead(self, plan: Plan) -> Ahead | Standby | None:
+        """What tells caches of the batches that come next in this epoch; None if that is not known."""
+        from .ahead import Ahead, Standby, tasks_ahead
+
+        if not self._has_fetched():
+            return Standby(self._has_fetched, partial(self._look_ahead, plan))
         try:
             state, job = self.state_of(plan), self.workers.job
         except TypeError:  # it carries over keys that no state can contain, such as rows of documents
@@ -205,6 +225,8 @@ class Epochs:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self.source.finish(epoch.plan)
         self._lengths.at_end(self.workers.job.dataset, epoch.plan.samples_read)
+        if epoch.plan.finished and self._fetched_at_start is not None and self._fetched_at_start == self._fetched():
+            self._had_all = self._fetched_at_start
         with self.lock:
             try:
                 self._move_samplers()
@@ -231,11 +253,18 @@ class Epochs:
             if stays:
                 self._next = replace(self._next, restore=None)
             else:
+                self._undraw_ahead()
                 self._next = Next(number, set_generators=self._next.set_generators)
             ahead = self._next.ahead
             if self.source.set_epoch(number, loaded=stays) and ahead is not None:  # it has another epoch's order
                 self.load(self.state_of(ahead.plan))
                 self.start_ahead()
+
+    def _undraw_ahead(self) -> None:
+        """Takes a stateful sampler back to the start of the epoch that was started ahead; hold the lock."""
+        if self._next.ahead is not None and isinstance(plan := self._next.ahead.plan, IndexPlan):
+            with plan.lock:
+                plan.undraw()
 
     def close(self) -> None:
         """Ends the workers; the state stays at the position of the last epoch."""

@@ -14,7 +14,7 @@ from typing import Any
 from ..indices import as_list
 from ..position.progress import Start
 from ..sampler.base import BatchSampler, changes_of, copy_of, epoch_of, is_computed, iterate, order_of
-from ..sampler.passes import BatchPass, as_keys
+from ..sampler.passes import BatchPass, as_keys, length_of
 from ..sampler.users import repeats, restore, set_epoch, snapshot, stateful_part, users_copy
 from .index_source import IndexSource
 from .plan import IndexPlan, Started
@@ -117,7 +117,13 @@ class KnownOrder:
             return carried
         if start in self._history.started:
             self._check_changes(start)
-        length = len(batches.sampler)  # a planned order has none: its error says so
+        length = length_of(batches.sampler)
+        if length is None:
+            raise ValueError(
+                f"epoch={epoch}: with last_batch='rollover', an epoch starts with samples that earlier epochs carry "
+                f"over, and a {self._name} has no length, so they are known only when epoch {epoch} has started; call "
+                "the method then, or pass last_batch='keep' or 'discard'"
+            )
         missing = (len(carried) + (epoch - start) * length) % batches.batch_size
         found: list[Any] = []
         while missing and start < epoch:

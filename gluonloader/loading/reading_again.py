@@ -40,18 +40,24 @@ def check_read(source: ShardSource, dataset: Any, batch: int, read: bool) -> Non
 
 def make(source: ShardSource, job: Job, maker: BatchMaker, epoch: int, batch: int) -> Any:
     """The batch with a number; ValueError if there is none."""
-    plan = source.other_plan(epoch, job.seed, [])
-    task, streams = plan.chunk_task(batch), maker.new_streams()
-    try:
-        made = plan.accept(task, maker.make(task, streams=streams))
-    finally:
-        streams.close()
-    if made is not NOTHING:
-        return made
+    # A batch of leftovers may have the same number as a chunk of another rank.
+    if source.shards.owns(batch % source.shards.num_shards):
+        made = _make_chunk(source, job, maker, epoch, batch)
+        if made is not NOTHING:
+            return made
     _, made = _read_to(_start_reading(source, job, epoch), batch)
     if isinstance(made, Exception):
         raise made
     return made[0]
+
+
+def _make_chunk(source: ShardSource, job: Job, maker: BatchMaker, epoch: int, number: int) -> Any:
+    plan = source.other_plan(epoch, job.seed, [])
+    task, streams = plan.chunk_task(number), maker.new_streams()
+    try:
+        return plan.accept(task, maker.make(task, streams=streams))
+    finally:
+        streams.close()
 
 
 def position(source: ShardSource, job: Job, epoch: int, batch: int) -> dict[str, Any]:

@@ -13,24 +13,29 @@ from ..errors import bad_argument, warn
 from ..position import shards as position
 from ..position.shards import Leftover, Shards
 from ..ranks import Ranks
+from ..sampler.passes import warn_of_overlap
 from ..state import State
 from .lengths import length_if_known
 from .plan import Plan
-from .plan.quota import Quota, check_stop
+from .plan.quota import Lengths, Quota, check_stop
 from .plan.shards import ShardPlan
 
 T = TypeVar("T")
 
 
 class ShardSource:
-    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
+    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`.
+
+    Args:
+        stated: the length of each shard, if the user has passed them.
+    """
 
     loader = "a DataLoader"
     sampler = fixed_length = None
     draws_late = False
 
-    def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
-        self.shards, self._quota = shards, quota
+    def __init__(self, shards: Shards, stated: Lengths | None = None, quota: Quota | None = None) -> None:
+        self.shards, self._stated, self._quota = shards, stated, quota
         self._carried: list[Leftover] = []
         self._iteration = 0
 
@@ -41,7 +46,9 @@ class ShardSource:
         if self._quota is not None:
             return self._quota.batches(self.shards)
         shards = self.shards
-        if shards.ranks == 1:
+        if self._stated is not None:
+            own = sum(self._stated[shard] for shard in shards.owned)
+        elif shards.ranks == 1:
             own = len(dataset) if copied_length is None else copied_length
         else:
             own = sum(lengths_of(dataset, shards, shards.owned).values())
@@ -91,12 +98,18 @@ class ShardSource:
         pass
 
     def finish(self, plan: Plan) -> None:
-        if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
-            self._carried = plan.carried_over
+        if not isinstance(plan, ShardPlan) or not plan.finished or plan.outdated or plan.carried_before is None:
+            return
+        if plan.carried_before is not self._carried:
+            warn_of_overlap(sum(leftover.stop - leftover.start for leftover in self._carried))
+        self._carried, plan.carried_before = plan.carried_over, None
 
 
-def quota_of(dataset: Any, shards: Shards, ranks: Ranks) -> Quota | None:
+def quota_of(dataset: Any, shards: Shards, ranks: Ranks, stated: Lengths | None) -> Quota | None:
     """The quota of this rank; None if each rank delivers its own samples.
+
+    Args:
+        stated: as for `ShardSource`.
 
     Raises:
         ValueError: the policy needs lengths, and they are not known.
@@ -106,8 +119,8 @@ def quota_of(dataset: Any, shards: Shards, ranks: Ranks) -> Quota | None:
     if shards.last_batch == "rollover":
         right = "with last_batch='rollover' the samples of an epoch depend on earlier ones; pass 'keep' or 'discard'"
         raise bad_argument("policy", ranks.policy, right)
-    if ranks.shard_lengths is not None:
-        return Quota(ranks, _stated(ranks.shard_lengths, shards))
+    if stated is not None:
+        return Quota(ranks, stated)
     needed = shards.owned if ranks.gather else range(shards.num_shards)
     try:
         return Quota(ranks, lengths_of(dataset, shards, needed))
@@ -119,7 +132,10 @@ def quota_of(dataset: Any, shards: Shards, ranks: Ranks) -> Quota | None:
         raise bad_argument("policy", ranks.policy, right) from None
 
 
-def _stated(lengths: Sequence[int], shards: Shards) -> dict[int, int]:
+def stated_lengths(lengths: Sequence[int] | None, shards: Shards) -> Lengths | None:
+    """The argument `shard_lengths` of `Ranks`, by shard."""
+    if lengths is None:
+        return None
     if len(lengths) != shards.num_shards:
         right = f"there are num_shards={shards.num_shards} shards; pass one length for each"
         raise bad_argument("shard_lengths", lengths, right)

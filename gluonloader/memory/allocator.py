@@ -11,7 +11,8 @@ import math
 import mmap
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,8 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Returns an uninitialised array in the memory of the batch that is being made.
 
     Use it in a `batchify_fn` for every array of the batch. In a worker process the array lies in the shared memory that
-    carries the batch, so it is not copied later. Do not use the array for another batch.
+    carries the batch, so it is not copied later. Do not use the array for another batch. While a single sample is read
+    or transformed, `empty` is `numpy.empty`.
 
     Args:
         shape: an int or a tuple of ints.
@@ -75,6 +77,19 @@ def set_allocator(allocate: Allocator | None) -> Allocator | None:
     """Makes `empty` of this thread call `allocate`, or `numpy.empty` if it is None; returns the previous allocator."""
     before, _local.allocate = _local.allocate, allocate
     return before
+
+
+@contextmanager
+def for_samples() -> Iterator[None]:
+    """Within the block, `empty` of this thread calls `numpy.empty`.
+
+    The block reads or transforms samples, which a dataset may keep when other batches use the memory of this batch.
+    """
+    before = set_allocator(None)
+    try:
+        yield
+    finally:
+        set_allocator(before)
 
 
 def alignment_of(nbytes: int) -> int:

@@ -128,6 +128,11 @@ class Loan(BatchBytes):
         """Bytes that the batch uses."""
         return self.view.nbytes
 
+    @property
+    def whole_slab(self) -> Slab | None:
+        """The slab, if the batch is lent as a whole; otherwise None."""
+        return None if self._least else self._slab
+
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, see `Slab.share`; None if the memory is not a slab."""
         return None if self._slab is None else self._slab.share()

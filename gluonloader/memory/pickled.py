@@ -73,7 +73,7 @@ class _Reducer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Called for every object that is not a number, a text, bytes, None or a plain container."""
         if type(obj) is np.ndarray:
-            return NotImplemented if obj.dtype.hasobject else (_in_slab, self._location(obj))
+            return NotImplemented if obj.dtype.hasobject else (in_slab, self._location(obj))
         framework = owner(type(obj))
         if framework is None:
             return NotImplemented
@@ -84,7 +84,7 @@ class _Reducer(pickle.Pickler):
             raise
         if array is None or array.dtype.hasobject:
             return NotImplemented
-        return _in_slab, (*self._location(array), framework.name)
+        return in_slab, (*self._location(array), framework.name)
 
     def _location(self, array: NDArray[Any]) -> tuple[Any, ...]:
         dtype = array.dtype if needs_pickle(array.dtype) else array.dtype.str
@@ -103,14 +103,14 @@ class _Rebuilder(pickle.Unpickler):
     array: Callable[..., NDArray[Any]]
 
     def find_class(self, module: str, name: str) -> Any:
-        is_array = module == __name__ and name == _in_slab.__name__
-        return partial(_in_slab, self.array) if is_array else super().find_class(module, name)
+        is_array = module == __name__ and name == in_slab.__name__
+        return partial(in_slab, self.array) if is_array else super().find_class(module, name)
 
 
-def _in_slab(
+def in_slab(
     array: Callable[..., NDArray[Any]], offset: int, shape: Any, dtype: Any, strides: Any, *framework: str
 ) -> Any:
-    """The array that `_Reducer` has placed in the slab."""
+    """The array that was placed in the slab, as one of its framework."""
     values = array(offset, shape, dtype, strides)
     return arriving(*framework).from_numpy(values) if framework else values
 

@@ -11,16 +11,18 @@ main program reads heads only from slabs that its own workers wrote, so unpickli
 from __future__ import annotations
 
 import marshal
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from ..frameworks import owner
 from .allocator import Arena, needs_pickle
 from .loans import BatchBytes
-from .pickled import rebuild_by_pickle, reduce_by_pickle
+from .pickled import in_slab, rebuild_by_pickle, reduce_by_pickle
 from .slab import Head
 
-_CONTAINERS: Final = (np.ndarray, tuple, list, dict)  # a head without a pickle holds an index into this
+_CONTAINERS: Final = (None, tuple, list, dict)  # a head without a pickle holds an index into this; None for an array
 _NO_PICKLE: Final = b"\0"  # first byte of a head without a pickle
 
 
@@ -39,36 +41,42 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
 
 def rebuild(source: BatchBytes, head: Head) -> Any:
     """Returns the batch whose head and arrays lie in `source`."""
-    return rebuild_with(source, source.view[head.offset : head.offset + head.length], head.tail)
-
-
-def rebuild_with(source: BatchBytes, head: memoryview, tail: int) -> Any:
-    """Like `rebuild`, with a head that may lie elsewhere."""
-    return _rebuild_arrays(source, head[1:]) if head[0] == _NO_PICKLE[0] else rebuild_by_pickle(source, head, tail)
+    data = source.view[head.offset : head.offset + head.length]
+    return _rebuild_arrays(source, data[1:]) if data[0] == _NO_PICKLE[0] else rebuild_by_pickle(source, data, head.tail)
 
 
 def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
     """Returns the head of an array, or of a tuple, list or dict of arrays; None for any other batch."""
     kind = type(batch)
-    if kind not in _CONTAINERS:
-        return None
-    arrays = batch.values() if kind is dict else (batch,) if kind is np.ndarray else batch
+    arrays = batch.values() if kind is dict else batch if kind is tuple or kind is list else (batch,)
     keys = tuple(batch) if kind is dict else ()
-    for array in arrays:
-        if type(array) is not np.ndarray or array.dtype.hasobject or needs_pickle(array.dtype):
-            return None
     for key in keys:
         if type(key) is not str:
             return None
-    locations = [(arena.place(array), array.shape, array.dtype.str, arena.strides_of(array)) for array in arrays]
-    return _NO_PICKLE + marshal.dumps((_CONTAINERS.index(kind), keys, locations, arena.spans()))
+    frameworks = []
+    for array in arrays:
+        framework = owner(type(array))
+        if framework is None and type(array) is not np.ndarray:
+            return None
+        frameworks.append(framework)
+    if len({*map(id, arrays)}) < len(arrays):  # a pickle contains the same object once
+        return None
+    found = []
+    for array, framework in zip(arrays, frameworks, strict=True):
+        values = array if framework is None else framework.to_numpy(array)
+        if values is None or values.dtype.hasobject or needs_pickle(values.dtype):
+            return None
+        found.append((values, () if framework is None else (framework.name,)))
+    locations = [(arena.place(a), a.shape, a.dtype.str, arena.strides_of(a), *name) for a, name in found]
+    number = _CONTAINERS.index(kind) if kind in _CONTAINERS else 0
+    return _NO_PICKLE + marshal.dumps((number, keys, locations, arena.spans()))
 
 
 def _rebuild_arrays(source: BatchBytes, head: memoryview) -> Any:
     number, keys, locations, spans = marshal.loads(head)
-    pieces, array = source.pieces(spans), source.array
-    arrays: list[Any] = [array(pieces, offset, shape, dtype, strides) for offset, shape, dtype, strides in locations]
-    if number == 0:
+    array = partial(source.array, source.pieces(spans))
+    arrays = [in_slab(array, *location) for location in locations]
+    kind = _CONTAINERS[number]
+    if kind is None:
         return arrays[0]
-    kind: Any = _CONTAINERS[number]
     return kind(zip(keys, arrays, strict=True)) if keys else kind(arrays)

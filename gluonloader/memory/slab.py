@@ -28,7 +28,6 @@ import mmap
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +38,7 @@ from ..forks import no_fork
 from ..frameworks import leaves_room
 from ..interrupts import from_signal_handler
 from ..limits import available_memory
+from ..messages import message
 
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
@@ -125,7 +125,7 @@ def reserve(fd: int, size: int) -> None:
         raise SharedMemoryError(error.errno, f"{size:,} bytes of shared memory {why}") from None
 
 
-@dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
+@message(frozen=True, slots=True)
 class Head:
     """Where the head of a batch lies in the slab.
 
@@ -135,6 +135,11 @@ class Head:
     offset: int
     length: int
     tail: int
+
+    @property
+    def end(self) -> int:
+        """How many bytes of the slab the batch uses, since its head comes last."""
+        return self.offset + self.length
 
 
 class Slab:

@@ -197,11 +197,6 @@ class SlabPool:
         """Bytes on loan; 0 if there is no limit."""
         return 0 if self._budget is None else self._budget.lent
 
-    @property
-    def lent_slabs(self) -> list[Slab]:
-        """The slabs on loan, so that another process can map the batch that lies in one of them."""
-        return [loan.slab for loan in self._loans]
-
     def stats(self) -> MemoryStats:
         nbytes = sum(slab.nbytes for slab in list(self._slabs.values()))
         lent = sum(loan() is not None for loan in self._loans)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ..messages import message
 from ..sampler.base import BatchSampler, is_computed, iterating_class
 from ..sampler.passes import length_of
 from ..sampler.sharded import ShardedSampler
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Cut:
     """How an order becomes the batches of this rank.
 

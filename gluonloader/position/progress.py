@@ -9,16 +9,16 @@ of order. After a resume, all other batches are drawn again. They get the same n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from ..messages import message
 from ..state import State, joined, range_with, save_ranges
 from ..work.in_flight import InFlight
 from ..work.task import Task
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Start:
     """Where an epoch starts: at its first batch, or at a saved position."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..checks import LastBatch
 from ..errors import bad_state
 from ..frameworks import state_from_json
+from ..messages import message
 from ..state import MOST, State, check_same, field, int_field, list_field, range_with, ranges_field
 from ..work.in_flight import InFlight
 from ..work.task import Chunk, Hint
@@ -19,7 +20,7 @@ from .error_count import count_in
 LeftoverKey = tuple[int, int, int, int]  # epoch, shard, number of the chunk, and number of the first sample in it
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Shards:
     """How an iterable dataset is cut into shards and batches; see the arguments of `DataLoader`."""
 

@@ -15,7 +15,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from types import BuiltinMethodType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..messages import message
 from .seeds import batch_seed
 from .torch import seed_generator
 
@@ -32,7 +32,7 @@ _LEAVES: Final = frozenset({type(None), bool, int, float, complex, str, bytes, n
 _BOUND: Final = (MethodType, BuiltinMethodType, type(np.random.RandomState().random))  # that of Cython
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Held:
     """A generator that was found, with the functions that the modules of global generators have, too."""
 

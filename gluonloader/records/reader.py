@@ -110,9 +110,8 @@ class RecordFile:
         """Reads several records in the order of the file, and returns their data in the order of `numbers`."""
         records = [b""] * len(numbers)
         if isinstance(self._file, RemoteFile):
-            for part in self._file.parts(self._starts[numbers], self._limits[numbers]):
-                for row, start, limit in zip(part.rows, part.starts, part.stops, strict=True):
-                    records[row] = self._record(part.data, start, limit, part.start)
+            for row, block, data, start, limit in self._file.places(self._starts[numbers], self._limits[numbers]):
+                records[row] = self._record(data, start, limit, block.start)
             return records
         order = np.argsort(self._starts[numbers])
         ordered = numbers[order]

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import bad_argument
+from ..messages import message
 from .base import order_of
 from .passes import Integers, Order, as_keys
 
@@ -30,7 +30,7 @@ WHOLE: Final = 2**40  # a share of 1; rounding a share to this changes less than
 Weights = tuple[int, ...]  # the shares of the sources, in units of `WHOLE`
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class MixtureCheckpoint:
     """The sums before a step; see NOTE [shares].
 
@@ -45,7 +45,7 @@ class MixtureCheckpoint:
     tokens: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Advanced:
     """The steps after a checkpoint.
 

@@ -219,15 +219,22 @@ class MixtureSampler(SeededSampler):
             replace: forget what was scheduled before for places that were not computed yet.
 
         Raises:
-            ValueError: index number k was computed before. Up to 4,096 indices are computed at once, so it was perhaps
-                not drawn yet.
+            ValueError: two changes have the same k, or index number k was computed before. Up to 4,096 indices are
+                computed at once, so it was perhaps not drawn yet.
         """
         drawn = max(self._newest.step, self._least)
+        try:
+            pairs = [(step, weights) for step, weights in changes]
+        except (TypeError, ValueError) as error:
+            right = "must be pairs (k, weights), such as [(20_000, [0.7, 0.3])]"
+            raise bad_argument("changes", changes, right) from error
         new: dict[int, Weights] = {}
-        for step, weights in changes:
+        for step, weights in pairs:
             right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
             shares = _checked("weights", self._in_order("weights", weights), len(self._sizes))
-            new[check_int("k", step, drawn, right)] = _whole(shares)
+            if check_int("k", step, drawn, right) in new:
+                raise bad_argument("k", step, "two changes have this place; for a jump, pass k and k + 1")
+            new[int(step)] = _whole(shares)
         check_flags(linear=linear, replace=replace)
         if linear and len(new) < 2:
             right = "linear=True changes the weights from one place to another; pass at least two"

@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe import counted
+from ..errors import warn
 from ..indices import Keys, as_list, is_int_array
 
 Integers = NDArray[np.int64]
@@ -186,7 +188,11 @@ class BatchPass(Iterator[list[Any]]):
 
     def __init__(self, batches: Any, indices: Iterator[Any], carried: Sequence[Any], start: int = 0) -> None:
         self._batches, self._indices, self._start = batches, indices, start
+        # A change to the batch sampler applies to its next pass: a position counts batches of one size.
+        self._size: int = batches.batch_size
+        self._last_batch = batches.last_batch
         skip(indices, start)
+        self._carried_before = batches.carried  # before the end of this pass
         self._carried_in = list(carried)
         self._carried = self._carried_in  # the part of it that is not yet in a batch
         self.left_over: list[Any] = []
@@ -201,7 +207,7 @@ class BatchPass(Iterator[list[Any]]):
         Raises:
             StopIteration: the pass has no more batches.
         """
-        size, last_batch = self._batches.batch_size, self._batches.last_batch
+        size, last_batch = self._size, self._last_batch
         batch = cut(self._indices, size - len(self._carried))
         if self._carried:
             batch, self._carried = self._carried + as_list(batch), []
@@ -215,7 +221,7 @@ class BatchPass(Iterator[list[Any]]):
     def skip(self, batches: int) -> None:
         """Skips batches, which the pass must still have; if the sampler has a `Pass`, their indices are not read."""
         if batches:
-            skip(self._indices, batches * self._batches.batch_size - len(self._carried))
+            skip(self._indices, batches * self._size - len(self._carried))
             self._carried = []
             self.drawn += batches
 
@@ -230,13 +236,25 @@ class BatchPass(Iterator[list[Any]]):
                 f"a {type(self._batches.sampler).__name__} cannot return to an earlier index; "
                 "add state_dict() and load_state_dict() to it, or use a sampler of gluonloader"
             )
-        self._indices.seek(self._start + max(number * self._batches.batch_size - len(self._carried_in), 0))
+        self._indices.seek(self._start + max(number * self._size - len(self._carried_in), 0))
         self._carried, self.left_over, self.drawn = [] if number else self._carried_in, [], number
 
     def commit(self) -> None:
         """Ends a pass whose batches were all delivered: the indices that are left over start the next pass."""
-        if self._batches.last_batch == "rollover":
+        if self._last_batch == "rollover":
+            if self._batches.carried is not self._carried_before:
+                warn_of_overlap(len(self._batches.carried))
             self._batches.carried = self.left_over
+
+
+def warn_of_overlap(lost: int) -> None:
+    """Warns if an iteration replaces samples that another one has carried over (rollover) while both were open."""
+    if lost:
+        warn(
+            "last_batch='rollover': two iterations were open at the same time, and only one of them can carry over its "
+            f"last samples, so the other has lost {counted(lost, 'sample', 'samples')}; start an iteration after the "
+            "one before it has ended"
+        )
 
 
 def as_keys(part: Any) -> Keys:

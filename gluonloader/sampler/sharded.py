@@ -184,17 +184,21 @@ class _Share:
         padded = even == "pad" and index >= odd > 0
         self.extra = (start + index + rounds * num_shards) % length if padded else None
         self.length = len(self.own) + padded
-        self._total = length
+        self._total, self._even = length, even != "keep"
 
     def drawn_from(self, keys: Iterator[Any]) -> Iterator[Any]:
         """The keys of this share, from an iterator over the keys of all shares."""
-        extra = None
+        extra, drawn = None, 0
         for offset, key in enumerate(islice(keys, self._total)):
+            drawn += 1
             if offset == self.extra:
                 extra = key
             if offset in self.own:
                 yield key
         next(keys, None)  # a generator runs to its end, since it may do something there
+        if self._even and drawn < self._total:
+            what = f"the length of the sampler is {self._total:,}, but it has yielded {drawn:,} indices"
+            raise ValueError(f"{what}, so the ranks would have different numbers of batches; correct its __len__")
         if self.extra is not None:
             yield extra
 

@@ -24,8 +24,7 @@ from ..executors.lanes.remote import decode_error
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..memory.loans import BatchBytes
-from ..memory.reduce import rebuild, rebuild_with
-from ..memory.slab import Head
+from ..memory.reduce import rebuild
 from ..state import joined, range_with
 from ..tree import Batch
 from .connection import Connection
@@ -40,26 +39,15 @@ class Kept:
     """A batch, or the error of a batch, until `next` returns it.
 
     Attributes:
-        connection, number: which item it is.
-        which: the number of the batch.
+        connection, packet: which item it is.
         acknowledged: the server knows that it was received.
     """
 
     connection: Connection
-    number: int
-    which: int
+    packet: Packet
     batch: Any = None
     error: BaseException | None = None
     acknowledged: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """Those of `attach` that decide what the program gets."""
-
-    output: str | Callable[[Any], Any] | None
-    timeout: float | None
-    pin_memory: bool
 
 
 class ServedLoader(Generic[Batch]):
@@ -70,10 +58,17 @@ class ServedLoader(Generic[Batch]):
         epoch: the number of the epoch that is read, or that comes next; None before the first batch.
     """
 
-    def __init__(self, name: str, arguments: Arguments, wait: float) -> None:
-        delivery = choose_delivery(True, arguments.timeout, arguments.output, arguments.pin_memory, 0)
-        self.name, self._arguments = name, arguments
-        self._convert = delivery.convert
+    def __init__(
+        self,
+        name: str,
+        output: str | Callable[[Any], Any] | None,
+        timeout: float | None,
+        pin_memory: bool,
+        wait: float,
+    ) -> None:
+        self.name, self._timeout = name, timeout
+        self._arguments = name, output, timeout, pin_memory
+        self._convert = choose_delivery(True, timeout, output, pin_memory, 0).convert
         self.epoch: int | None = None
         self._pid = os.getpid()
         self._lock = Lock()
@@ -81,7 +76,7 @@ class ServedLoader(Generic[Batch]):
         self._left = False  # whether `iter` leaves the current epoch, since a batch of it was read
         self._kept: dict[int, Kept] = {}  # by thread
         self._warned = False
-        self._connection = Connection(name, wait, arguments.timeout)
+        self._connection = Connection(name, wait, timeout)
 
     # -- as a loader --------------------------------------------------------------------------------------------------
 
@@ -139,7 +134,8 @@ class ServedLoader(Generic[Batch]):
             BatchTimeout: the server does not answer.
         """
         with self._locked():
-            return ServerStats.of_json(self._connection.ask_facts()["stats"])
+            stats: ServerStats = self._connection.ask_facts()["stats"]
+        return stats
 
     def reconnect(self, wait: float = _WAIT_S) -> None:
         """Attaches to a new server of the same name, unless the server still runs.
@@ -156,7 +152,7 @@ class ServedLoader(Generic[Batch]):
             if not self._connection.is_open():
                 lost = f"reconnect() has left the server {self.name!r} and found no new one"
                 self._leave(f"{lost}; call reconnect() again")
-                self._connection = Connection(self.name, wait, self._arguments.timeout)
+                self._connection = Connection(self.name, wait, self._timeout)
             self._left = False
 
     def close(self) -> None:
@@ -181,7 +177,7 @@ class ServedLoader(Generic[Batch]):
 
     def __reduce__(self) -> Any:
         """A copy attaches to the server as another consumer, also in another process."""
-        return ServedLoader, (self.name, self._arguments, _WAIT_S)
+        return ServedLoader, (*self._arguments, _WAIT_S)
 
     @short_repr
     def __repr__(self) -> str:
@@ -245,7 +241,7 @@ class ServedLoader(Generic[Batch]):
 
     def _build(self, packet: Packet) -> Kept | None:
         """The batch of a packet, or its error; None if the memory of the batch has to be sent again."""
-        kept = Kept(self._connection, packet.number, packet.batch)
+        kept = Kept(self._connection, packet)
         if packet.kind is Kind.ERROR:
             kept.error = decode_error(packet.body)
             return kept
@@ -271,12 +267,13 @@ class ServedLoader(Generic[Batch]):
     def _acknowledge(self, thread: int, kept: Kept) -> None:
         """Tells the server that a batch was received. If the server has ended, a new server sends the batch again."""
         try:
-            kept.connection.acknowledge(kept.number)
+            kept.connection.acknowledge(kept.packet.number)
         except LoaderClosed:
             del self._kept[thread]
             raise
-        if kept.which >= 0:
-            received = [*self._received, range(kept.which, kept.which + 1)]
+        number = kept.packet.batch
+        if number >= 0:
+            received = [*self._received, range(number, number + 1)]
             self._received = joined(sorted(received, key=attrgetter("start")))
         kept.acknowledged = True
 
@@ -303,9 +300,7 @@ def built(source: BatchBytes, packet: Packet) -> Any:
         TransportError: this program cannot import a class of the batch.
     """
     try:
-        if packet.length:
-            return rebuild(source, Head(packet.offset, packet.length, packet.tail))
-        return rebuild_with(source, memoryview(packet.body), packet.tail)
+        return rebuild(source, packet.head)
     except (AttributeError, ImportError) as error:
         cure = "define it in a module that this program and the server import"
         raise TransportError(f"this program cannot import a class of the batch ({error}); {cure}") from error
@@ -372,4 +367,4 @@ def attach(
     check_name(name)
     check_flags(pin_memory=pin_memory)
     check_number("wait", wait, 0, "must be a number of seconds >= 0")
-    return ServedLoader(name, Arguments(output, timeout, bool(pin_memory)), wait)
+    return ServedLoader(name, output, timeout, bool(pin_memory), wait)

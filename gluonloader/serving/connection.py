@@ -2,10 +2,10 @@
 
     server --Packet--> inbox --> batch over mapped memory        server <--instructions-- what was received and released
 
-NOTE [again]: Ctrl-C can end `next` at any place. If that happens while a packet is read, the packet may be lost. So
-`_reading` is true meanwhile; the next call then sends `AGAIN`, and the server sends once more all items that are not
-acknowledged. What is released is computed from what was delivered and is not lent, so that a call which was interrupted
-can be repeated. A repeated instruction does nothing.
+NOTE [again]: Ctrl-C can end `next` at any place, but not while a packet is read. If the descriptor of a slab is lost,
+the consumer sends `AGAIN`, and the server sends once more all items that are not acknowledged. What is released is
+computed from what was delivered and is not lent, so that a call which was interrupted can be repeated. A repeated
+instruction does nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import pickle
 import select
 import socket
 import time
@@ -23,8 +24,9 @@ from typing import Any, Final, NoReturn
 from ..errors import BatchTimeout, LoaderClosed
 from ..interrupts import Uninterrupted
 from ..memory.loans import BatchBytes
+from ..wire.descriptors import Incoming, receive, too_many_files
 from ..wire.ends import close_end, is_ready, shut_down
-from ..wire.greeting import Hello, Refused, greet, library_version
+from ..wire.greeting import MESSAGE_BYTES, Hello, Refused, greet, library_version
 from ..wire.names import NoRoom, OtherUser, connect
 from .mapping import Mappings
 from .messages import (
@@ -33,11 +35,8 @@ from .messages import (
     Kind,
     Packet,
     address_of,
-    brings_descriptor,
-    decode_facts,
     decode_packet,
     encode_instructions,
-    receive_packet,
     running,
 )
 
@@ -45,7 +44,6 @@ _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
 _FACTS_S: Final = 1.0  # how long the server may take to answer what the text of a timeout needs
 _SILENT: Final = "it is suspended, or its dataset holds the GIL"  # why a server may not answer
 _LEAST_S: Final = 1.0  # the least that a server which runs gets to answer
-_LONG_S: Final = 3600.0  # a longer wait is made of waits of this length
 
 
 class Connection:
@@ -67,7 +65,7 @@ class Connection:
         self._mappings = Mappings()
         self._inbox: deque[Packet] = deque()
         self._generation = 0
-        self._reading = False  # see NOTE [again]
+        self._asks_again = False  # the server has to be told to send all items again, see NOTE [again]
         self._lacks = False  # a descriptor was lost, since this process may open no more files
         self._question = 0  # the number of the newest question
         self._parts: list[bytes] = []  # of its answer
@@ -97,10 +95,10 @@ class Connection:
 
     def lend(self, packet: Packet) -> BatchBytes | None:
         """The memory of a batch; None if it has to be sent again, which this call asks for."""
-        if self._mappings.has(packet.slab, packet.size):
-            return self._mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
-        self.again()
-        return None
+        source = self._mappings.lend(packet.number, packet.slab, packet.head.end, packet.scarce)
+        if source is None:
+            self.again()
+        return source
 
     def acknowledge(self, number: int) -> None:
         """Tells the server that an item was received, and which batches are not used any more."""
@@ -115,13 +113,8 @@ class Connection:
             self._delivered.difference_update(item for ask, item in instructions if ask in (Ask.RELEASE, Ask.KEEP))
 
     def _released(self) -> list[tuple[Ask, int]]:
-        mappings = self._mappings
-        mappings.forget_ended()
-        return [
-            (Ask.KEEP if mappings.is_inherited(item) else Ask.RELEASE, item)
-            for item in self._delivered
-            if not mappings.is_lent(item)
-        ]
+        unused = self._delivered - self._mappings.lent
+        return [(Ask.KEEP if item in self._mappings.inherited else Ask.RELEASE, item) for item in unused]
 
     def again(self) -> None:
         """Forgets all slabs, and asks again for all items that are not acknowledged, with their descriptors.
@@ -130,14 +123,13 @@ class Connection:
             OSError: the memory of a batch could not be mapped, and no memory of other batches can be unmapped.
         """
         lacks, self._lacks = self._lacks, False
+        self._asks_again = True
         self._generation += 1
         self._inbox.clear()
-        self._reading = True
         self.tell((Ask.AGAIN, self._generation))
-        self._reading = False
+        self._asks_again = False
         if not self._mappings.forget() and lacks:
-            cure = "close files, or raise the limit with `ulimit -n`"
-            raise OSError(errno.EMFILE, f"too many open files: the memory of a batch cannot be mapped; {cure}")
+            raise too_many_files("the memory of a batch cannot be mapped")
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -197,27 +189,27 @@ class Connection:
         return True
 
     def _wait(self, event: int, deadline: float) -> bool:
-        """Waits for an event, perhaps not long enough; returns False after the deadline."""
+        """Waits for an event; returns False after the deadline."""
         left = deadline - time.monotonic()
-        return left > 0 and (is_ready(self._socket, event, min(left, _LONG_S)) or left > _LONG_S)
+        return left > 0 and is_ready(self._socket, event, left)
 
     def _read(self) -> bool:
-        """Reads a packet into the inbox; returns False if none has arrived. See NOTE [again]."""
+        """Reads a packet; returns False if none has arrived."""
         if self.ending is not None:
             raise LoaderClosed(self.ending)
-        if self._reading:
+        if self._asks_again:
             self.again()
-        self._reading = True
-        try:
-            data = self._read_bytes()
-        except BlockingIOError:
-            self._reading = False
-            return False
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            self._lost()
-        packet = decode_packet(data)
+        with Uninterrupted():  # otherwise the packet or its descriptor could be lost
+            try:
+                received = receive(self._socket, MESSAGE_BYTES, most=1)
+            except BlockingIOError:
+                return False
+            if not received.data:
+                self._lost()
+            self._take(decode_packet(received.data), received)
+        return True
+
+    def _take(self, packet: Packet, received: Incoming) -> None:
         if packet.kind is Kind.GOODBYE:
             self._lost(packet.body.decode())
         elif packet.kind is Kind.FACTS:
@@ -225,37 +217,25 @@ class Connection:
         elif packet.kind is Kind.RETIRED:
             self._mappings.drop(packet.slab)
         elif packet.generation == self._generation:
+            self._lacks |= received.incomplete
+            for descriptor in received.descriptors:
+                self._map(packet.slab, descriptor)
             self._inbox.append(packet)
-        self._reading = False
-        return True
+        else:  # it comes again
+            for descriptor in received.descriptors:
+                os.close(descriptor)
+
+    def _map(self, slab: int, descriptor: int) -> None:
+        try:
+            self._mappings.add(slab, descriptor)
+        except OSError:
+            self._lacks = True
 
     def _take_facts(self, packet: Packet) -> None:
         if packet.number == self._question:
             self._parts.append(packet.body)
             if not packet.batch:
-                self._facts = decode_facts(b"".join(self._parts))
-
-    def _read_bytes(self) -> bytes:
-        if not brings_descriptor(self._socket):
-            return receive_packet(self._socket)[0]
-        with Uninterrupted():  # otherwise the descriptor could stay open
-            data, descriptor = receive_packet(self._socket)
-            self._map(data, descriptor)
-        return data
-
-    def _map(self, data: bytes, descriptor: int | None) -> None:
-        if not data:
-            return
-        packet = decode_packet(data)
-        try:
-            if descriptor is None:
-                raise OSError(errno.EMFILE, "too many open files")
-            if packet.generation == self._generation:
-                self._mappings.add(packet.slab, descriptor)
-            else:  # it comes again
-                os.close(descriptor)
-        except OSError:
-            self._lacks = True
+                self._facts = pickle.loads(b"".join(self._parts))
 
     def is_open(self) -> bool:
         """Whether the server still runs, as far as it has said; reads what has arrived."""

@@ -8,7 +8,6 @@ It belongs to the thread "serve"; see server.py.
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from .messages import (
     facts_packets,
     send_packet,
 )
+from .parcel import Parcel
 
 _QUEUE: Final = 256  # consumers that wait until they are accepted
 
@@ -62,7 +62,7 @@ class Consumers(Clients[Consumer]):
     def __init__(
         self, name: str, distribution: Distribution, welcome: ConsumerWelcome, facts: Callable[[int], dict[str, Any]]
     ) -> None:
-        super().__init__(_listen(name), select.poll(), welcome, Hello)
+        super().__init__(_listen(name), welcome, Hello)
         self._distribution, self._facts = distribution, facts
 
     def send_due(self) -> float | None:
@@ -77,7 +77,7 @@ class Consumers(Clients[Consumer]):
             if one.known.pop(slab, None) is not None:
                 one.pending.append(Packet(Kind.RETIRED, slab=slab))
 
-    def close(self, why: str) -> None:
+    def end(self, why: str) -> None:
         """Tells all consumers that the server ends, and closes the connections."""
         for one in list(self.clients.values()):
             self.hear(one)  # what it has received, for the position
@@ -87,9 +87,7 @@ class Consumers(Clients[Consumer]):
         for one in self.clients.values():
             with suppress(OSError):  # it is gone, or does not read
                 send_packet(one.connection, Packet(Kind.GOODBYE, body=shortened(why).encode()), None)
-        self.door.close()
-        for one in self.clients.values():
-            close_end(one.connection)
+        self.close()
 
     def admit(self, connection: socket.socket, pid: int, hello: Hello) -> Consumer:
         return Consumer(connection, pid)
@@ -144,21 +142,16 @@ class Consumers(Clients[Consumer]):
 
     def send(self, one: Consumer, what: Item | Packet) -> None:
         if isinstance(what, Packet):
-            what.generation = one.generation
             send_packet(one.connection, what, None)
             return
-        packet = Packet(what.kind, one.generation, what.number, what.epoch, what.batch)
+        about = what.kind, one.generation, what.number, what.epoch, what.batch
         if what.kind is not Kind.BATCH:
-            packet.body = what.content or b""
-            send_packet(one.connection, packet, None)
+            send_packet(one.connection, Packet(*about, body=what.content or b""), None)
             return
-        parcel = what.content
-        packet.slab, packet.size, packet.body = parcel.number, parcel.size, parcel.inline
-        packet.offset, packet.length, packet.tail = parcel.head.offset, parcel.head.length, parcel.head.tail
-        size = parcel.slab.size
-        packet.scarce = parcel.scarce
-        packet.brings = one.known.get(parcel.number, 0) < parcel.size
-        if not packet.brings:
+        parcel: Parcel = what.content
+        head, size = parcel.head, parcel.slab.size
+        packet = Packet(*about, parcel.number, head.offset, head.length, head.tail, parcel.scarce)
+        if one.known.get(parcel.number, 0) >= head.end:
             send_packet(one.connection, packet, None)
             return
         with _read_only(parcel.slab.fd) as descriptor:

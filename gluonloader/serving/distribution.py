@@ -28,8 +28,6 @@ class Item:
         epoch, batch: which batch it is.
         content: what the consumer gets.
         state: of the loader after this item.
-        holders: the consumers that have got it and not released it.
-        settled: nobody needs to get it any more.
     """
 
     kind: Kind
@@ -38,8 +36,6 @@ class Item:
     content: Any = None
     state: dict[str, Any] | None = None
     number: int = 0
-    holders: set[int] = field(default_factory=set)
-    settled: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -91,12 +87,12 @@ class Distribution:
         self._freed: list[Item] = []
 
     def attach(self, consumer: int) -> None:
-        self.places[consumer] = Place(next=self._items[0].number if self._items else self._count)
+        self.places[consumer] = Place(next=self._oldest)
 
     def detach(self, consumer: int) -> None:
         """The consumer has left or died."""
         for item in self.places.pop(consumer).held.values():
-            self._drop(item, consumer)
+            self._free_if_unused(item)
         self._settle_oldest()
 
     def skip(self, consumer: int, epoch: int) -> None:
@@ -122,7 +118,7 @@ class Distribution:
         """Nothing refers to the memory of an item any more."""
         item = self.places[consumer].held.pop(number, None)
         if item is not None:
-            self._drop(item, consumer)
+            self._free_if_unused(item)
 
     def again(self, consumer: int) -> list[Item]:
         """The items that the consumer has not acknowledged, in their order."""
@@ -143,8 +139,8 @@ class Distribution:
         if len(self._items) > self._window and self._skips:
             oldest = self._items[0]
             for place in self.places.values():
-                if place.next <= oldest.number:
-                    place.next = oldest.number + 1
+                if place.next == oldest.number:
+                    place.next += 1
                     place.skipped += oldest.kind is Kind.BATCH
             self._settle()
 
@@ -152,13 +148,12 @@ class Distribution:
         """Yields which consumer gets which item now, and notes that it has got it."""
         for consumer, place in self.places.items():
             while place.next < self._count and len(place.sent) < _AHEAD:
-                item = self._items[place.next - self._items[0].number]
+                item = self._items[place.next - self._oldest]
                 place.next += 1
                 if item.epoch > place.skips:
                     place.sent[item.number] = item
                     if item.kind is Kind.BATCH:
                         place.held[item.number] = item
-                        item.holders.add(consumer)
                     yield consumer, item
         self._settle_oldest()
 
@@ -180,8 +175,7 @@ class Distribution:
 
     def _lacks_oldest(self, place: Place) -> bool:
         """Whether a consumer needs the oldest item and has not acknowledged it."""
-        oldest = self._items[0].number
-        return place.next <= oldest or oldest in place.sent
+        return place.next <= self._oldest or self._oldest in place.sent
 
     def _settle_oldest(self) -> None:
         while self._items and self.places and not any(map(self._lacks_oldest, self.places.values())):
@@ -191,13 +185,14 @@ class Distribution:
         """Settles the oldest item."""
         item = self._items.popleft()
         self.state = item.state or self.state
-        item.settled = True
         self._free_if_unused(item)
 
-    def _drop(self, item: Item, consumer: int) -> None:
-        item.holders.discard(consumer)
-        self._free_if_unused(item)
+    @property
+    def _oldest(self) -> int:
+        """The number of the oldest item that is not settled, or of the next one that is read."""
+        return self._count - len(self._items)
 
     def _free_if_unused(self, item: Item) -> None:
-        if item.settled and not item.holders and item.kind is Kind.BATCH:
+        is_held = any(item.number in place.held for place in self.places.values())
+        if item.number < self._oldest and not is_held and item.kind is Kind.BATCH:
             self._freed.append(item)

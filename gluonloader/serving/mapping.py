@@ -23,13 +23,16 @@ _MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; 
 
 
 class Mappings:
-    """The mapped slabs of one server; not thread-safe, except that loans may die in any thread."""
+    """The mapped slabs of one server; not thread-safe, except that loans may die in any thread.
+
+    Attributes:
+        inherited: items that were lent when this process was forked, so a forked child may use their memory.
+    """
 
     def __init__(self) -> None:
+        self.inherited: set[int] = set()
         self._maps: dict[int, mmap.mmap] = {}  # by number of the slab
         self._loans: Loans[None] = Loans()
-        self._slabs: dict[int, int] = {}  # the slab of each item that was lent
-        self._inherited: set[int] = set()  # items that were lent when this process was forked
         _all.add(self)
 
     def add(self, slab: int, descriptor: int) -> None:
@@ -50,43 +53,24 @@ class Mappings:
         """Unmaps a slab that the server does not use any more; batches in it stay valid."""
         self._maps.pop(slab, None)
 
-    def has(self, slab: int, size: int) -> bool:
-        """Whether so many bytes of a slab are mapped."""
-        mapped = self._maps.get(slab)
-        return mapped is not None and len(mapped) >= size
-
-    def lend(self, item: int, slab: int, size: int, scarce: bool) -> BatchBytes:
+    def lend(self, item: int, slab: int, size: int, scarce: bool) -> BatchBytes | None:
         """The memory of the batch that is this item: the first `size` bytes of a slab, or a private copy.
 
         It is a copy if the program keeps many batches, or the server has little room (`scarce`). See NOTE
-        [loans] in memory/loans.py.
+        [loans] in memory/loans.py. It is None if so many bytes of the slab are not mapped.
         """
-        mapped = self._maps[slab]
+        mapped = self._maps.get(slab)
+        if mapped is None or len(mapped) < size:
+            return None
+        self._loans.ended()  # forgets them
         if scarce or len(self._loans.by_number) >= _MOST_LOANS:
             return BatchBytes(mapped, size)
-        self._slabs[item] = slab
         return self._loans.start(item, None, mapped, size)
 
-    def forget_ended(self) -> None:
-        """Forgets the loans that have ended."""
-        for loan in self._loans.ended():
-            slab = self._slabs.pop(loan.number, None)
-            if loan.number in self._inherited and slab is not None:
-                self._maps.pop(slab, None)  # the server will not use it again
-
-    def is_lent(self, item: int) -> bool:
-        """Whether the program uses the memory of a batch; False for a copy."""
-        loan = self._loans.by_number.get(item)
-        return loan is not None and loan() is not None
-
-    def is_inherited(self, item: int) -> bool:
-        """Whether a forked child may use the memory of a batch."""
-        return item in self._inherited
-
     @property
-    def lent(self) -> list[int]:
-        """The items whose memory the program uses."""
-        return [item for item in list(self._loans.by_number) if self.is_lent(item)]
+    def lent(self) -> set[int]:
+        """The items whose memory the program uses; not those that were copied."""
+        return {loan.number for loan in self._loans if loan() is not None}
 
     def forget(self) -> bool:
         """Forgets all slabs; batches over them stay valid. Returns whether there were any."""
@@ -99,7 +83,7 @@ _all: Final[weakref.WeakSet[Mappings]] = weakref.WeakSet()
 
 def _before_fork() -> None:
     for mappings in list(_all):
-        mappings._inherited.update(mappings.lent)  # NOTE [kept memory]
+        mappings.inherited.update(mappings.lent)  # NOTE [kept memory]
 
 
 os.register_at_fork(before=_before_fork)

@@ -1,6 +1,6 @@
 """What a server and a consumer send each other after the greeting.
 
-    consumer <--Packet-- server              a batch, an error, the end of an epoch, or facts as JSON
+    consumer <--Packet-- server              a batch, an error, the end of an epoch, or facts
     consumer --instructions--> server        numbers only, see `Ask`
 
 The server reads a Hello as JSON, and instructions as numbers, and takes no descriptors. So nothing that a consumer
@@ -10,26 +10,26 @@ user.
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import re
 import socket
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..errors import bad_argument
-from ..wire.descriptors import receive, rights
-from ..wire.greeting import MESSAGE_BYTES, Welcome
+from ..memory.slab import Head
+from ..messages import message
+from ..wire.descriptors import rights
+from ..wire.greeting import Welcome
 
-INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet contains; larger heads lie in the slab
+BODY_BYTES: Final = 32 * 1024  # the largest body of a packet
 
 _PREFIX: Final = "\0gluonloader-serve-"
 _NAME: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-_PACKET: Final = struct.Struct("<BBQQQqQQQQI")
-_BRINGS, _SCARCE = 1, 2  # flags of a packet
+_PACKET: Final = struct.Struct("<BQQQqQQQI?")
 _INSTRUCTION: Final = struct.Struct("<BQ")
 
 
@@ -55,7 +55,7 @@ def running() -> list[str]:
     return sorted(found)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ConsumerWelcome(Welcome):
     """The consumer is attached.
 
@@ -79,19 +79,17 @@ class Kind(IntEnum):
     RETIRED = 6  # the server does not use this slab any more
 
 
-@dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
-class Packet:
+class Packet(NamedTuple):
     """A message to a consumer.
 
     Attributes:
         generation: how often the consumer has sent `AGAIN`; packets of earlier generations are void.
         number: of the item; each item is acknowledged by its number. Of facts: the number of the question.
         epoch, batch: which batch it is. Of facts, `batch` says how many parts follow.
-        slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
-        offset, length, tail: where the head lies in the slab, see `Head`; length 0 if the body is the head.
-        brings: whether the descriptor of the slab comes with the packet.
+        slab: the number of the slab that contains the batch.
+        offset, length, tail: where the head lies in the slab, see `Head`.
         scarce: the server has little room left, so the consumer copies the batch; see NOTE [last room] in parcel.py.
-        body: the head, the pickled error, or JSON.
+        body: the pickled error or facts, or a text.
     """
 
     kind: Kind
@@ -100,26 +98,20 @@ class Packet:
     epoch: int = 0
     batch: int = -1
     slab: int = 0
-    size: int = 0
     offset: int = 0
     length: int = 0
     tail: int = 0
-    brings: bool = False
     scarce: bool = False
     body: bytes = b""
 
-    def encode(self) -> bytes:
-        where = self.slab, self.size, self.offset, self.length, self.tail
-        flags = _BRINGS * self.brings + _SCARCE * self.scarce
-        about = self.kind, flags, self.generation, self.number, self.epoch, self.batch
-        return _PACKET.pack(*about, *where) + self.body
+    @property
+    def head(self) -> Head:
+        return Head(self.offset, self.length, self.tail)
 
 
 def decode_packet(data: bytes) -> Packet:
-    kind, flags, *numbers = _PACKET.unpack_from(data)
-    packet = Packet(Kind(kind), *numbers)
-    packet.brings, packet.scarce, packet.body = bool(flags & _BRINGS), bool(flags & _SCARCE), data[_PACKET.size :]
-    return packet
+    kind, *numbers = _PACKET.unpack_from(data)
+    return Packet._make([Kind(kind), *numbers, data[_PACKET.size :]])
 
 
 class Ask(IntEnum):
@@ -145,39 +137,14 @@ def decode_instructions(data: bytes) -> list[tuple[Ask, int]]:
 
 
 def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
-    """Sends a packet; raises OSError if the consumer is gone or its queue is full."""
-    connection.sendmsg([packet.encode()], rights([] if descriptor is None else [descriptor]))
-
-
-def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
-    """A packet, and the descriptor that came with it; b"" if the connection has ended.
-
-    The descriptor is None if there was none, or if this process may open no more files.
-
-    Raises:
-        BlockingIOError: no packet has arrived.
-    """
-    received = receive(connection, MESSAGE_BYTES, most=1)
-    return received.data, received.descriptors[0] if received.descriptors else None
-
-
-def brings_descriptor(connection: socket.socket) -> bool:
-    """Whether the next packet brings a descriptor; raises BlockingIOError if no packet has arrived."""
-    try:
-        start = connection.recv(2, socket.MSG_PEEK)
-    except ConnectionResetError:  # see `receive`
-        start = connection.recv(2, socket.MSG_PEEK)
-    return len(start) > 1 and bool(start[1] & _BRINGS)
+    """Sends a packet, with the descriptor of its slab if the consumer needs one; raises OSError as `sendmsg`."""
+    *numbers, body = packet
+    connection.sendmsg([_PACKET.pack(*numbers), body], rights([] if descriptor is None else [descriptor]))
 
 
 def facts_packets(question: int, facts: Mapping[str, Any]) -> list[Packet]:
-    """The packets of an answer; a position may need several."""
-    data = json.dumps(facts).encode()
-    parts = [data[start : start + INLINE_BYTES] for start in range(0, len(data), INLINE_BYTES)]
+    """The packets of an answer, whose bodies together are a pickle; a position may need several."""
+    data = pickle.dumps(facts)
+    parts = [data[start : start + BODY_BYTES] for start in range(0, len(data), BODY_BYTES)]
     left = range(len(parts) - 1, -1, -1)
     return [Packet(Kind.FACTS, number=question, batch=more, body=part) for part, more in zip(parts, left, strict=True)]
-
-
-def decode_facts(body: bytes) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(body)
-    return facts

@@ -25,9 +25,7 @@ from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary, finalize
 
-from numpy.typing import NDArray
-
-from ..errors import SharedMemoryError, TransportError
+from ..errors import SharedMemoryError
 from ..executors.lanes.lane_executor import LaneExecutor
 from ..frameworks import leaves_room
 from ..locks import Lock
@@ -35,7 +33,6 @@ from ..memory.allocator import Arena
 from ..memory.reduce import reduce
 from ..memory.slab import HEADER, Head, Slab
 from ..memory.slabs import SlabPool
-from .messages import INLINE_BYTES
 
 _PATIENCE_S: Final = 10.0  # how long a batch waits for memory that consumers give back
 
@@ -46,17 +43,14 @@ class Parcel:
 
     Attributes:
         slab, number: where the batch lies, and the number of this slab among all slabs of the server.
-        size: how many bytes of the slab the batch uses.
-        head: where its head lies in the slab; if its length is 0, `inline` is the head.
+        head: where its head lies in the slab.
         free: gives the memory back; to be called once.
         scarce: see `Packet`.
     """
 
     slab: Slab
     number: int
-    size: int
     head: Head
-    inline: bytes
     free: Callable[[], object]
     scarce: bool
 
@@ -100,20 +94,16 @@ class Parcels:
             TransportError: a part of the batch cannot be pickled.
             SharedMemoryError: there is no memory for a copy.
         """
-        lent = _Lent(executor.lent_slabs if isinstance(executor, LaneExecutor) else [])
-        try:
-            head = reduce(batch, lent)
-        except _NotInSlab:
-            head = None
-        if head is not None and lent.slab is not None and head.length <= INLINE_BYTES:
-            kept = [batch]  # and so the loan of the slab
+        whole = executor.take_whole(batch) if isinstance(executor, LaneExecutor) else None
+        if whole is None:
+            return self._copied(batch)
+        kept = [whole.loan]
 
-            def free() -> None:
-                kept.clear()
-                self._note_freed()
+        def free() -> None:
+            kept.clear()
+            self._note_freed()
 
-            return Parcel(lent.slab, self._number(lent.slab), lent.end, Head(0, 0, head.tail), lent.head, free, False)
-        return self._copied(batch)
+        return Parcel(whole.slab, self._number(whole.slab), whole.head, free, False)
 
     def _copied(self, batch: Any) -> Parcel:
         """A copy of a batch; waits for the end of other parcels if there is no room for it. See NOTE [last room]."""
@@ -166,8 +156,7 @@ class Parcels:
             scarce = not self._pool.has_room or _few_descriptors()
         with self._changed:
             self._scarce += scarce
-        size, free = head.offset + head.length, partial(self._give_back, slab, scarce)
-        return Parcel(slab, self._number(slab), size, head, b"", free, scarce)
+        return Parcel(slab, self._number(slab), head, partial(self._give_back, slab, scarce), scarce)
 
     def _give_back(self, slab: Slab, scarce: bool) -> None:
         with self._lock:
@@ -205,44 +194,3 @@ def _few_descriptors() -> bool:
 
 class _NeedsMore(Exception):
     """A batch needs more memory than the slab may grow to; the argument says how many bytes."""
-
-
-class _NotInSlab(TransportError):  # which `reduce` does not replace by another error
-    """The batch does not lie in a slab."""
-
-
-class _Lent(Arena):
-    """Says where the arrays of a delivered batch lie in its slab, and keeps the head; copies nothing.
-
-    Attributes:
-        slab: the slab of the batch; None before its first array.
-        end: how many bytes of the slab the arrays use.
-        head: the head of the batch.
-    """
-
-    def __init__(self, slabs: list[Slab]) -> None:
-        self._slabs = slabs
-        self._bounds = []
-        self.slab: Slab | None = None
-        self.end, self.head = HEADER, b""
-
-    def place(self, array: NDArray[Any]) -> int:
-        address: int = array.__array_interface__["data"][0]
-        for slab in self._slabs if self.slab is None else [self.slab]:
-            offset = address - slab.address
-            if 0 <= offset <= slab.size - array.nbytes and array.flags.forc:
-                self.slab = slab
-                self.end = max(self.end, offset + array.nbytes)
-                self._bounds.append((offset, offset + array.nbytes))
-                return offset
-        raise _NotInSlab
-
-    def strides_of(self, array: NDArray[Any]) -> tuple[int, ...] | None:
-        return None if array.flags.c_contiguous else array.strides
-
-    def put(self, data: memoryview) -> int:
-        raise _NotInSlab
-
-    def write(self, data: bytes | memoryview) -> int | None:
-        self.head = bytes(data)
-        return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import LoaderClosed, WorkerStartError
@@ -14,7 +14,7 @@ from ..executors.lanes.remote import encode_error, shorten_error
 from ..iterator import LoaderIterator
 from ..loader import DataLoader
 from .distribution import Item
-from .messages import INLINE_BYTES, Kind
+from .messages import BODY_BYTES, Kind
 from .parcel import Parcels
 
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
@@ -44,7 +44,7 @@ class LoaderThread:
         ring: Callable[[], None],
     ) -> None:
         self._loader, self._parcels, self._who, self._ring = loader, parcels, who, ring
-        self._iterator = iterator
+        self._iterator = self._following = iterator  # of the epoch that is read; of the item that comes next
         self.busy = False
         self.error: BaseException | None = None
         self.epoch: int | None = None
@@ -83,78 +83,57 @@ class LoaderThread:
         """
         self._closed = True
         self._parcels.stop_waiting()
-        self._iterator.close()
+        self._following.close()
         self._wanted.release()
         if self._thread.ident is not None:
             self._thread.join(_CLOSING_S)
-        self._iterator.close()  # perhaps another one
+        self._following.close()  # perhaps another one
 
     def _run(self) -> None:
-        items = self._items()
         self._wanted.acquire()
         while not self._closed:
             start = time.perf_counter()
             try:
-                item = next(items, None)
-            except BaseException as error:  # of `state_dict` of the user's dataset or sampler
-                self.error, item = error, None
+                item = self._next_item()
+            except BaseException as error:  # the loader has ended, or a method of the user's sampler has raised
+                self.error = error
+                self._ring()
+                return
             end = time.perf_counter()
             self._idle_s += start - self._idle_since
             self.made_s += end - start
             self._idle_since = end
-            if item is not None:
-                self.epoch = item.epoch
-                self._read.append(item)
+            self.epoch = item.epoch
+            self._read.append(item)
             self._ring()
-            if item is None:
-                return
             self._wanted.acquire()
 
-    def _items(self) -> Iterator[Item]:
-        while True:
-            iterator = self._iterator
-            yield from self._items_of(iterator)
-            if self.error is not None or self._closed:
-                return
-            self._start_next(iterator)
-            if self.error is not None:
-                return
-            yield Item(Kind.END, iterator.epoch, state=state_of(self._iterator))
-
-    def _start_next(self, ended: LoaderIterator[object]) -> None:
-        """Starts the next epoch, unless that was done: its start is the position after the last batch of this one."""
-        if self._iterator is ended:
-            try:
-                self._iterator = iter(self._loader)
-            except Exception as error:  # the loader is closed, or its sampler has raised
-                self.error = error
-
-    def _items_of(self, iterator: LoaderIterator[object]) -> Iterator[Item]:
-        epoch, executor = iterator.epoch, self._loader.epochs.workers.executor(iterator.epoch)
+    def _next_item(self) -> Item:
+        """Reads an item. Raises the error that ends the loader."""
+        iterator = self._iterator
+        epoch = iterator.epoch
+        executor = self._loader.epochs.workers.executor(epoch)
         if isinstance(executor, LaneExecutor):
             executor.deliver_whole()
-        while True:
-            try:
-                batch = next(iterator)
-                last = iterator.last
-                assert last is not None
-                parcel = self._parcels.make(batch, executor)
-                del batch
-                item = Item(Kind.BATCH, epoch, last.number, parcel)
-                self.batches += 1
-            except StopIteration:
-                return
-            except (LoaderClosed, WorkerStartError) as error:
-                self.error = error
-                return
-            except BaseException as error:  # a dataset may raise KeyboardInterrupt
-                data = encode_error(error, self._who)
-                data = data if len(data) <= INLINE_BYTES else shorten_error(data, INLINE_BYTES)
-                item = Item(Kind.ERROR, epoch, content=data)
-            if iterator.ended and not self._closed:
-                self._start_next(iterator)
-            item.state = state_of(self._iterator)
-            yield item
+        try:
+            batch = next(iterator)
+            assert iterator.last is not None
+            item = Item(Kind.BATCH, epoch, iterator.last.number, self._parcels.make(batch, executor))
+            self.batches += 1
+        except StopIteration:
+            item = Item(Kind.END, epoch)
+        except (LoaderClosed, WorkerStartError):
+            raise
+        except BaseException as error:  # a dataset may raise KeyboardInterrupt
+            data = encode_error(error, self._who)
+            data = data if len(data) <= BODY_BYTES else shorten_error(data, BODY_BYTES)
+            item = Item(Kind.ERROR, epoch, content=data)
+        if iterator.ended and self._following is iterator and not self._closed:
+            self._following = iter(self._loader)  # its start is the position after the last batch of this epoch
+        if item.kind is Kind.END:
+            self._iterator = self._following
+        item.state = state_of(self._following)
+        return item
 
 
 def state_of(iterator: LoaderIterator[object]) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import select
 import sys
@@ -26,7 +27,8 @@ from ..errors import bad_argument, explain_arguments, text_of
 from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
-from ..wire.ends import close_end, is_ready, open_pair, ring
+from ..wire.ends import close_end, is_ready, open_pair
+from ..work.core_wait import give_way
 from .consumers import Consumers
 from .distribution import Distribution
 from .messages import ConsumerWelcome, check_name
@@ -36,7 +38,6 @@ from .stats import ConsumerStats, ServerStats
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
 _LOOK_S: Final = 1.0  # how often the server looks whether they still wait
-_LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
 _WINDOW: Final = 4  # items that the slowest consumer may be behind
 _EACH: Final = (
     'each consumer gets each batch; remove it. Ranks that divide an epoch pass ranks with share="node" to their own '
@@ -60,13 +61,10 @@ class Server:
         self._closing = self._warned = False
         self._failure: Exception | None = None  # of the thread "serve"
         self._consumers = Consumers(name, self._distribution, _welcome(loader), self._facts)
-        self._woken, self._waker = open_pair()
-        self._woken.setblocking(False)
         self._running, self._last_end = open_pair()  # connected as long as the thread "serve" runs
-        self._consumers.poll.register(self._woken, select.POLLIN)
         self._parcels = Parcels(_WINDOW, loader.epochs.workers.options.memory_limit)
         who = f"the server {name!r} (pid {os.getpid()})"
-        self._reading = LoaderThread(loader, iterator, self._parcels, who, self._wake)
+        self._reading = LoaderThread(loader, iterator, self._parcels, who, self._consumers.wake)
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve", daemon=True)
         try:
             self._reading.start()
@@ -74,7 +72,7 @@ class Server:
             atexit.register(self.close)
         except BaseException:  # Ctrl-C
             self._closing = True
-            self._wake()
+            self._consumers.wake()
             if self._thread.ident is None:
                 self._end("it was interrupted while it started")
             raise
@@ -126,18 +124,16 @@ class Server:
         """
         atexit.unregister(self.close)
         self._closing = True
-        self._wake()
+        self._consumers.wake()
         self._await_end(None)
         close_end(self._running)
 
     def _await_end(self, seconds: float | None) -> bool:
         """Waits for the thread "serve". Not by `join`: before Python 3.13, Ctrl-C in it makes the thread look ended."""
-        if self._running.fileno() < 0:
+        try:
+            return is_ready(self._running, select.POLLIN, math.inf if seconds is None else seconds)
+        except ValueError:  # `close` has closed the socket, perhaps in another thread just now
             return True
-        while not is_ready(self._running, select.POLLIN, _LONG_S if seconds is None else seconds):
-            if seconds is not None:
-                return False
-        return True
 
     def __enter__(self) -> Server:
         return self
@@ -153,6 +149,7 @@ class Server:
     # -- the thread "serve" -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        give_way()  # otherwise a consumer that acknowledges a batch waits until this thread has handled it
         why = "it was closed"
         try:
             self._serve()
@@ -166,11 +163,10 @@ class Server:
 
     def _end(self, why: str) -> None:
         with self._lock:
-            self._consumers.close(why)
+            self._consumers.end(why)
         self._reading.close()
         self._parcels.close()
-        for end in (self._woken, self._waker, self._last_end):
-            close_end(end)
+        close_end(self._last_end)
 
     def _serve(self) -> None:
         while not self._closing and self._reading.error is None:
@@ -178,16 +174,7 @@ class Server:
                 timeout_s = self._advance()
             for descriptor, _ in self._consumers.poll.poll(None if timeout_s is None else 1000 * timeout_s):
                 with self._lock:
-                    self._handle(descriptor)
-
-    def _wake(self) -> None:
-        ring(self._waker)
-
-    def _handle(self, descriptor: int) -> None:
-        if descriptor == self._woken.fileno():
-            self._woken.recv(4096)
-        else:
-            self._consumers.handle(descriptor)
+                    self._consumers.handle(descriptor)
 
     def _advance(self) -> float | None:
         """Does everything that is possible now; returns after how many seconds to look again, None for never."""
@@ -201,7 +188,9 @@ class Server:
             item.content.free()
             item.content = None
         self._read_on()  # what was sent may have made room
-        return _LOOK_S if self._waits_for_slow() else retry_s
+        if not self._waits_for_slow():
+            return retry_s
+        return _LOOK_S if retry_s is None else min(retry_s, _LOOK_S)
 
     def _read_on(self) -> None:
         self._begun = self._begun or len(self._consumers.clients) >= self._least
@@ -235,7 +224,7 @@ class Server:
     def _facts(self, consumer: int) -> dict[str, Any]:
         state = self._distribution.places[consumer].state or self._distribution.state
         slow = [self._consumers.clients[number].pid for number in self._waited_for() if number != consumer]
-        return {"stats": self._stats().as_json(), "state": state, "slow": slow, "cure": self._cure()}
+        return {"stats": self._stats(), "state": state, "slow": slow, "cure": self._cure()}
 
     def _stats(self) -> ServerStats:
         reading, distribution = self._reading, self._distribution

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ..units import duration
 
@@ -61,13 +59,3 @@ class ServerStats:
             more += "; the others wait for it" if one.is_waited_for else ""
             lines.append(f"  consumer with pid {one.pid}: {one.batches:,} batches, keeps {one.kept}{more}")
         return "\n".join(lines)
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields, as JSON can store them."""
-        return asdict(self)
-
-    @classmethod
-    def of_json(cls, fields: Mapping[str, Any]) -> ServerStats:
-        """The statistics whose `as_json` is `fields`."""
-        consumers = tuple(ConsumerStats(**consumer) for consumer in fields["consumers"])
-        return cls(**{**fields, "consumers": consumers})

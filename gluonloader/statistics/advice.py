@@ -42,6 +42,7 @@ def advise(stats: LoaderStats, overlaps: bool, has_undeclared: bool = False) -> 
         causes = (
             _on_slow_batches,
             _on_tiny_batches,
+            _on_start,
             _on_idle_workers,
             _on_used_cores,
             *on_waiting,
@@ -109,6 +110,17 @@ def _on_tiny_batches(stats: LoaderStats) -> str:
     return f"{text}, or pass num_workers=0." if stats.num_workers else f"{text}."
 
 
+def _on_start(stats: LoaderStats) -> str:
+    """The program waits for the first batch for longer than all batches take to make."""
+    if not stats.num_workers or stats.first_s <= max(stats.made_s, stats.waited_s / 2):
+        return ""
+    return (
+        f"{duration(stats.first_s)} of this was the wait for the first batch, although making all batches took only "
+        f"{duration(stats.made_s)}: workers and sampler take this long to start. Create the loader early, and use it "
+        "for all epochs."
+    )
+
+
 def _on_idle_workers(stats: LoaderStats) -> str:
     """Workers have no batch to make, although the program waits."""
     if not stats.num_workers or _idle(stats) < _IDLE:
@@ -145,7 +157,7 @@ def _on_waiting_workers(stats: LoaderStats) -> str:
     whole_batch = 1 << (-(-stats.samples // stats.batches) - 1).bit_length()
     now = min(stats.concurrency, whole_batch)
     useful = now * stats.cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
-    advised = min(_MOST_CONCURRENCY, whole_batch, 1 << max(1, int(useful).bit_length() - 1))
+    advised = min(_MOST_CONCURRENCY, whole_batch, 1 << max(now.bit_length(), int(useful).bit_length() - 1))
     who = "Workers spent" if stats.num_workers else "Making batches spent"
     text = f"{who} {percent(stats.waiting)} of the time waiting"
     if now > 1:
@@ -207,7 +219,8 @@ def _more_workers(stats: LoaderStats) -> str:
     if free <= 0 and workers:
         return ""
     if not workers:
-        return f" Workers make batches while the program computes: pass num_workers={max(1, stats.cores - 1)}."
+        useful = max(1, stats.cores - 1, round(stats.cores * stats.waited))  # a program that only waits needs no core
+        return f" Workers make batches while the program computes: pass num_workers={useful}."
     more = min(2 * workers, stats.cores)
     effect = "about half as long" if more == 2 * workers else f"{percent(1 - workers / more)} less time"
     return f" {more} workers would take {effect}; this machine has {free} more core{'s' * (free > 1)}."

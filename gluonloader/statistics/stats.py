@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..stores.cache import CacheStats
 
 _SLOW: Final = 10  # a slow batch takes more than this many times as long as the median
-_SUMS: Final = "batches", "samples", "nbytes", "waited_s", "program_s", "made_s", "slow_s", "deaths", "retries"
+_SUMS: Final = ("batches", "samples", "nbytes", "waited_s", "first_s", "program_s", "made_s", "slow_s", "deaths",
+                "retries")  # fmt: skip
 ENOUGH: Final = 32  # batches, before there is advice
 
 
@@ -32,6 +33,7 @@ class EpochStats:
         batches, samples: number of batches and of samples that were delivered.
         nbytes: bytes of these batches, estimated from one batch in 64.
         waited_s: seconds that the program spent in `next`. Without workers, this includes the time to make the batches.
+        first_s: how many of these seconds the program waited for the first batch, for example while workers started.
         program_s: seconds that the program spent between two calls of `next`.
         made_s: seconds that workers (or the program, without workers) spent making these batches.
         slowest_s, slowest: seconds that the slowest batch took to make, and its number; None before the first batch.
@@ -45,6 +47,7 @@ class EpochStats:
     samples: int
     nbytes: int
     waited_s: float
+    first_s: float
     program_s: float
     made_s: float
     slowest_s: float
@@ -209,6 +212,7 @@ def _of_epoch(tally: EpochTally) -> EpochStats:
         samples=tally.samples,
         nbytes=tally.nbytes,
         waited_s=tally.waited_s,
+        first_s=tally.first_s,
         program_s=tally.program_s,
         made_s=tally.made_s,
         slowest_s=tally.slowest_s,

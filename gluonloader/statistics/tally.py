@@ -37,6 +37,7 @@ class EpochTally:
     batches: int = 0
     samples: int = 0
     waited_s: float = 0.0
+    first_s: float = 0.0
     program_s: float = 0.0
     made_s: float = 0.0
     slowest_s: float = 0.0
@@ -53,6 +54,8 @@ class EpochTally:
         now = time.perf_counter()
         if not self.batches % _SIZED:
             self._size(batch)
+        if not self.batches:
+            self.first_s = now - start
         self.batches += 1
         self.samples += samples
         self.waited_s += now - start
@@ -71,7 +74,7 @@ class EpochTally:
         self._nbytes += sum(_nbytes_of(leaf) for _, leaf in leaves(batch))
 
     def add(self, other: EpochTally) -> None:
-        for name in ("batches", "samples", "waited_s", "program_s", "made_s", "ready", "_sized", "_nbytes"):
+        for name in ("batches", "samples", "waited_s", "first_s", "program_s", "made_s", "ready", "_sized", "_nbytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.slowest_s > self.slowest_s:
             self.slowest_s, self.slowest = other.slowest_s, other.slowest

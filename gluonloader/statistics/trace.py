@@ -14,10 +14,10 @@ import atexit
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..messages import message
 from ..work.task import Task
 from ..work.usage import BatchReport, Usage
 
@@ -26,14 +26,14 @@ _PROGRAM: Final = 0
 _MOST_ROWS: Final = 100  # of one worker
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Drawn:
     epoch: int
     batch: int
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _TracedBatch:
     epoch: int
     batch: int

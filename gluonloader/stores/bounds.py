@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ..indices import Indices
+from ..messages import message
 
 DEFAULT: Final = 4 << 20  # bytes of a block
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@message(frozen=True, slots=True, eq=False)
 class Bounds:
     """The blocks of an object, in its order; they may overlap, if samples do.
 
@@ -48,5 +48,5 @@ class Bounds:
 
     def places(self, starts: Any) -> Indices:
         """The number of the block in which each of these bytes lies."""
-        places: Indices = np.maximum(self.starts.searchsorted(starts, "right") - 1, 0)
+        places: Indices = self.starts[1:].searchsorted(starts, "right")
         return places

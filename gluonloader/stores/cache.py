@@ -16,13 +16,14 @@ from ..checks import check_int, is_positive, parse_size
 from ..describe import call, short_repr
 from ..errors import StoreError, bad_argument
 from ..indices import Indices
+from ..messages import message
 from ..units import percent, size
 from ..wire.greeting import MESSAGE_BYTES, encode
 from .bounds import DEFAULT, Bounds
 from .client import BlockReader, CacheOptions
-from .folder import is_ours, space_of
+from .folder import fetched_ns, is_ours, space_of
 from .messages import Soon, located
-from .objects import Block, Remote, full_path, is_url
+from .objects import Block, Remote, full_path, is_url, joined
 from .source import check_readable
 
 _LEAST_BLOCK: Final = 1 << 12
@@ -35,7 +36,8 @@ class CacheStats:
     """What a cache has done since its fetcher has started, for all programs that use the folder.
 
     Attributes:
-        hits, misses: blocks that were in the folder when they were needed, and those that were fetched.
+        hits, misses: blocks that were in the folder when they were needed, and those that were fetched. Hits are not
+            counted while a loader announces no blocks, since its last epoch has fetched nothing.
         requests: requests to the store.
         repeated: how many of these were made a second time, since the first took much longer than others.
         failed: how many of these have failed; they were made again.
@@ -134,6 +136,10 @@ class NodeCache:
             reader = self._local.reader = BlockReader(self.options)
         return reader
 
+    def fetched_ns(self) -> int:
+        """When the cache has fetched something last, or a fetcher has started; 0 if never."""
+        return fetched_ns(self.options.folder)
+
     def stats(self) -> CacheStats:
         """What the cache has done; starts its fetcher if there is none."""
         return CacheStats(**self.reader.counts())
@@ -167,7 +173,7 @@ class NodeCache:
         return call(self, repr(self.folder), f"limit={size(self.options.limit)!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Needed:
     """Blocks of a cache in which samples lie.
 
@@ -180,24 +186,6 @@ class Needed:
     blocks: list[Block]
 
 
-@dataclass(slots=True)
-class BlockPart:
-    """A block, and the samples of a read that start in it.
-
-    Attributes:
-        data: of the block.
-        start: where the block starts in the object.
-        rows: which samples of the read.
-        starts, stops: where they start and stop in the block.
-    """
-
-    data: mmap
-    start: int
-    rows: list[int]
-    starts: list[int]
-    stops: list[int]
-
-
 class RemoteFile:
     """A version of an object in a store, which is read through a cache; it can be pickled.
 
@@ -208,6 +196,8 @@ class RemoteFile:
     def __init__(self, cache: NodeCache, remote: Remote, bounds: Bounds | None = None) -> None:
         self.cache, self.remote, self._remotes = cache, remote, {remote.key: remote}
         self.bounds = Bounds.equal(remote.size, cache.options.block) if bounds is None else bounds
+        spans = zip(self.bounds.starts.tolist(), self.bounds.stops.tolist(), strict=True)
+        self._blocks = [Block(remote.key, start, stop) for start, stop in spans]
 
     def __len__(self) -> int:
         return self.remote.size
@@ -227,15 +217,18 @@ class RemoteFile:
 
     def read(self, start: int, stop: int) -> bytes:
         """The bytes from `start` to `stop - 1`; raises FileNotFoundError or StoreError if they cannot be fetched."""
-        first, last = self.bounds.places(np.array([start, max(start, stop - 1)])).tolist()
-        places = np.arange(first, last + 1)
+        place = int(self.bounds.places(start))
+        if stop <= self._blocks[place].stop:
+            blocks = self._blocks[place : place + 1]
+        else:
+            blocks = self._blocks[place : int(self.bounds.places(stop - 1)) + 1]
         pieces = []
         # If `strict`, `zip` goes on to the end of `_open`, which tells the fetcher that the blocks were read.
-        for place, data in zip(places.tolist(), self._open(places), strict=True):
-            base, end = self.bounds.starts.item(place), min(stop, self.bounds.stops.item(place))
-            pieces.append(data[start - base : end - base])
+        for block, data in zip(blocks, self._open(blocks), strict=True):
+            end = min(stop, block.stop)
+            pieces.append(data[start - block.start : end - block.start])
             start = end  # blocks may overlap
-        return b"".join(pieces)
+        return joined(pieces)
 
     def stream(self) -> io.RawIOBase:
         """The object as a file that can be read."""
@@ -243,34 +236,36 @@ class RemoteFile:
 
     def read_many(self, starts: Indices, stops: Indices) -> list[bytes]:
         """The bytes between each start and stop; raises as `read`."""
-        found = [b""] * len(starts)
-        for part in self.parts(starts, stops):
-            for row, start, stop in zip(part.rows, part.starts, part.stops, strict=True):
-                found[row] = part.data[start:stop]
-        several = stops > self.bounds.stops[self.bounds.places(starts)]
-        for row in several.nonzero()[0].tolist():
+        found, several = [b""] * len(starts), []
+        for row, block, data, start, stop in self.places(starts, stops):
+            found[row] = data[start:stop]
+            if stop > block.nbytes:
+                several.append(row)
+        for row in several:
             found[row] = self.read(starts.item(row), stops.item(row))
         return found
 
-    def parts(self, starts: Indices, stops: Indices) -> Iterator[BlockPart]:
-        """The blocks in which samples between each start and stop start; a block may be closed when the next comes."""
-        places = self.bounds.places(starts)
-        order = places.argsort(kind="stable")
-        places = places[order]
-        bases = self.bounds.starts[places]
-        rows, begins, ends = order.tolist(), (starts[order] - bases).tolist(), (stops[order] - bases).tolist()
-        cuts = ((places[1:] != places[:-1]).nonzero()[0] + 1).tolist()
-        firsts, lasts = [0, *cuts] if rows else [], [*cuts, len(rows)] if rows else []
-        found = self._open(places[firsts])
-        for data, base, first, last in zip(found, bases[firsts].tolist(), firsts, lasts, strict=True):
-            yield BlockPart(data, base, rows[first:last], begins[first:last], ends[first:last])
+    def places(self, starts: Indices, stops: Indices) -> Iterator[tuple[int, Block, mmap, int, int]]:
+        """Where the samples between each start and stop lie, in the order of the object.
 
-    def _open(self, places: Indices) -> Iterator[mmap]:
-        return self.cache.reader.open(self._blocks(places), self._remotes)
+        Yields:
+            The number of a sample in this read, the block in which it starts, the data of the block, and where the
+            sample starts and stops in them. The data may be closed when the next block comes.
+        """
+        order = starts.argsort(kind="stable")
+        starts, stops = starts[order], stops[order]
+        places = self.bounds.places(starts).tolist()
+        blocks = [self._blocks[place] for place in dict.fromkeys(places)]
+        opened, last = zip(blocks, self._open(blocks), strict=True), None
+        for row, place, start, stop in zip(order.tolist(), places, starts.tolist(), stops.tolist(), strict=True):
+            if place != last:
+                (block, data), last = next(opened), place
+                base = block.start
+            yield row, block, data, start - base, stop - base
+        next(opened, None)  # it tells the fetcher that the blocks were read
 
-    def _blocks(self, places: Indices) -> list[Block]:
-        bounds = zip(self.bounds.starts[places].tolist(), self.bounds.stops[places].tolist(), strict=True)
-        return [Block(self.remote.key, start, stop) for start, stop in bounds]
+    def _open(self, blocks: Sequence[Block]) -> Iterator[mmap]:
+        return self.cache.reader.open(blocks, self._remotes)
 
     def needed(self, starts: Indices, stops: Indices) -> Needed:
         """The blocks that contain the bytes between each start and stop."""
@@ -280,7 +275,7 @@ class RemoteFile:
         several = lasts > firsts
         more = [np.arange(first, last + 1) for first, last in zip(firsts[several], lasts[several], strict=True)]
         places = np.unique(np.concatenate([firsts, *more]))
-        return Needed(self.cache, self._remotes, self._blocks(places))
+        return Needed(self.cache, self._remotes, list(map(self._blocks.__getitem__, places.tolist())))
 
 
 class _Stream(io.RawIOBase):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import io
 import json
 import os
 import select
@@ -28,19 +29,19 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from mmap import mmap
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from ..errors import StoreError
 from ..forks import no_fork
 from ..interrupts import Uninterrupted, from_signal_handler
+from ..messages import message
 from ..wire.descriptors import receive
 from ..wire.ends import close_end, is_ready
 from ..wire.greeting import MESSAGE_BYTES, Refused, Welcome, encode, greet, library_version
 from ..wire.names import NoRoom, OtherUser, connect
-from .folder import LOG, open_block, path_of, space_of
+from .folder import LOG, locked_block, open_block, path_of, space_of
 from .messages import (
     AskCounts,
     CacheHello,
@@ -59,6 +60,8 @@ from .messages import (
     located,
 )
 from .objects import Block, Remote
+
+T = TypeVar("T")
 
 _PREFIX: Final = "\0gluonloader-cache-"
 _PAUSE_S: Final = 0.02  # between two tries to connect
@@ -79,7 +82,7 @@ os._exit(0)"""
 _readers: Final[weakref.WeakSet[BlockReader]] = weakref.WeakSet()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class CacheOptions:
     """What a process needs to know of a cache.
 
@@ -115,6 +118,7 @@ class BlockReader:
         self.options = options
         self._open: OrderedDict[Block, mmap] = OrderedDict()  # the one that was used last comes last
         self._open_nbytes = 0  # of these blocks
+        self._locked: io.FileIO | None = None  # the file of the block that is read as a whole
         processes = max(_FEWEST_PROCESSES, 2 * (os.cpu_count() or 1))
         self._keep = min(_MOST_OPEN, options.room // (2 * processes))
         self._connection: socket.socket | None = None
@@ -134,39 +138,76 @@ class BlockReader:
             FileNotFoundError: there is no such object.
             StoreError: the object was changed, the store refuses it, or it has not come before the timeout.
         """
+        return self._each(blocks, lambda: remotes, self._mapped)
+
+    def read(self, blocks: Sequence[Block], remotes: Callable[[], Mapping[str, Remote]]) -> Iterator[bytes]:
+        """Yields the bytes of each of these blocks, which are not kept open; raises as `open`.
+
+        Args:
+            remotes: returns their objects, by their keys; called only if a block is not in the folder.
+        """
+        return self._each(blocks, remotes, self._whole)
+
+    def _each(
+        self, blocks: Sequence[Block], remotes: Callable[[], Mapping[str, Remote]], get: Callable[[Block], T | None]
+    ) -> Iterator[T]:
+        """Yields what `get` returns for each of these blocks; it returns None if a block is not in the folder."""
         if self._connection is None:
-            what = remotes[blocks[0].key].url if blocks else "no blocks"
+            what = remotes()[blocks[0].key].url if blocks else "no blocks"
             self._connected(time.monotonic() + self.options.timeout, what)
         for place, block in enumerate(blocks):
-            found = self._open.get(block)
-            if found is not None:
-                self._open.move_to_end(block)
-            else:
-                self._close_oldest(block)
-                if (found := self._opened(block)) is None:
-                    found = self._awaited(blocks[place:], remotes)
-            yield found
+            found = get(block)
+            yield self._awaited(blocks[place:], remotes(), get) if found is None else found
         self._close_oldest()  # first, since the fetcher may remove them as soon as it knows that they were read
         if self._wanted:
             self._wanted = False
             self._send(encode(Want([], [], self._waited_s)))
             self._waited_s = 0.0
 
-    def _opened(self, block: Block) -> mmap | None:
+    def _mapped(self, block: Block) -> mmap | None:
+        found = self._open.get(block)
+        if found is not None:
+            self._open.move_to_end(block)
+            return found
+        self._close_oldest(block)
+        return self._opened(block, self._map)
+
+    def _map(self, block: Block, path: str) -> mmap | None:
+        if (found := open_block(path)) is not None:
+            self._open_nbytes += block.nbytes
+            self._open[block] = found
+        return found
+
+    def _whole(self, block: Block) -> bytes | None:
+        file = self._opened(block, self._lock)
+        if file is None:
+            return None
+        try:
+            data = file.read(block.nbytes)
+            if len(data) < block.nbytes:  # one call reads at most 2 GB
+                data += file.readall()[: block.nbytes - len(data)]
+            return data
+        finally:
+            with no_fork:
+                file.close()
+
+    def _lock(self, block: Block, path: str) -> io.FileIO | None:
+        self._locked = found = locked_block(path)
+        return found
+
+    def _opened(self, block: Block, opened: Callable[[Block, str], T | None]) -> T | None:
+        """Calls `opened`, which notes what it opens, so that a forked child can close it."""
         path = path_of(self.options.folder, block)
         try:
             with no_fork:
-                if (found := open_block(path)) is not None:
-                    self._open_nbytes += block.nbytes
-                    self._open[block] = found
-                return found
+                return opened(block, path)
         except OSError as error:
             if from_signal_handler(error):
                 raise
             if not self._open:
                 raise StoreError(f"{path}: {error.strerror}") from error
         self._close_blocks()  # too many files are open: it keeps none
-        return self._opened(block)
+        return self._opened(block, opened)
 
     def _close_oldest(self, coming: Block | None = None) -> None:
         """Keeps only as many blocks open as it may; fewer if they are much larger than usual, or another one comes."""
@@ -235,7 +276,7 @@ class BlockReader:
         answer: Counts = self._answer(folder, "the counts", AskCounts, lambda answer: isinstance(answer, Counts))
         return answer.counts
 
-    def _awaited(self, needed: Sequence[Block], remotes: Mapping[str, Remote]) -> mmap:
+    def _awaited(self, needed: Sequence[Block], remotes: Mapping[str, Remote], get: Callable[[Block], T | None]) -> T:
         """Waits for the first of the blocks that this read needs from now on."""
         block, (objects, rows) = needed[0], located(needed[:_MOST_WANTED], remotes)
         started = time.monotonic()
@@ -249,7 +290,7 @@ class BlockReader:
             self._wanted = True
             what = f"bytes {block.start} to {block.stop - 1}"
             self._answer(remotes[block.key].url, what, want, lambda answer: isinstance(answer, Ready), deadline)
-            if (found := self._opened(block)) is not None:
+            if (found := get(block)) is not None:
                 self._waited_s += time.monotonic() - started
                 return found
 
@@ -293,14 +334,14 @@ class BlockReader:
         self._send(encode(ask()))
         trouble = "no answer of the fetcher"
         while True:
-            if self._connection is None:
-                self._connected(deadline, f"{url}: {what}")
-                self._send(encode(ask()))
-            assert self._connection is not None
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 text = f"{url}: {what} did not come within {self.options.timeout} s; last: {trouble}"
                 raise StoreError(f"{text}; pass a larger timeout to NodeCache if it is only slow")
+            if self._connection is None:
+                self._connected(deadline, f"{url}: {what}")
+                self._send(encode(ask()))
+                continue  # the new fetcher may have ended already
             if not is_ready(self._connection, select.POLLIN, left_s):
                 continue
             message = self._received()
@@ -393,6 +434,8 @@ class BlockReader:
     def drop(self) -> None:
         """In a forked child: closes the blocks of the parent; its connection is closed already."""
         self._close_blocks()
+        if self._locked is not None:
+            self._locked.close()
         self._connection = None
 
     def _close_blocks(self) -> None:

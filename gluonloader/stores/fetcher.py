@@ -24,7 +24,6 @@ import json
 import math
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -37,7 +36,7 @@ from typing import Any, Final
 from ..units import size
 from ..wire.clients import Client, Clients
 from ..wire.descriptors import receive
-from ..wire.ends import close_end, open_pair, ring
+from ..wire.ends import close_end
 from ..wire.greeting import MESSAGE_BYTES, Refused, Welcome, encode
 from ..wire.names import listen
 from .contents import Contents, is_worth_pruning
@@ -110,16 +109,13 @@ class Fetcher(Clients[Program]):
     def __init__(self, path: str, listener: socket.socket, facts: dict[str, Any], patience_s: float) -> None:
         self._facts, self._environment = facts, environment_hashes()
         self._block_bytes: int = facts["block"]
-        super().__init__(listener, select.poll(), Welcome(os.getpid()), CacheHello)
-        self._woken, self._waker = open_pair()
-        self._woken.setblocking(False)
-        self.poll.register(self._woken, select.POLLIN)
+        super().__init__(listener, Welcome(os.getpid()), CacheHello)
         self._source, self._remotes = Source(patience_s), dict[str, Remote]()
         self._folder, self._contents = Folder(path), Contents(facts["limit"])
         self._contents.add_all({left.block: left.space for left in self._folder.take_over()})
-        self._blocks = Requests[Block](self._receive, self._folder.write, self._wake, facts["requests"], patience_s)
-        self._checks = Requests[Block](self._check, self._nothing, self._wake, 2, patience_s)
-        self._questions = Requests[Question](self._ask, self._nothing, self._wake, facts["requests"], patience_s)
+        self._blocks = Requests[Block](self._receive, self._folder.write, self.wake, facts["requests"], patience_s)
+        self._checks = Requests[Block](self._check, self._nothing, self.wake, 2, patience_s)
+        self._questions = Requests[Question](self._ask, self._nothing, self.wake, facts["requests"], patience_s)
         self._recent: dict[Block, None] = {}  # blocks that were wanted, the last one comes last
         self._known: dict[Question, Found | Listed] = {}
         self._asked: dict[Question, list[Program]] = {}  # who waits for the answer
@@ -143,19 +139,7 @@ class Fetcher(Clients[Program]):
             waits = [self.send_pending(), *requests_s, self._look_s(), self._alone_s()]
             wait_s = min([seconds for seconds in waits if seconds is not None], default=None)
             for descriptor, _ in self.poll.poll(None if wait_s is None else 1000 * wait_s + 1):
-                if descriptor == self._woken.fileno():
-                    self._empty_woken()
-                else:
-                    self.handle(descriptor)
-
-    def close(self) -> None:
-        self.door.close()
-        for connection in self.connections:
-            close_end(connection)
-
-    def _empty_woken(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(4096)
+                self.handle(descriptor)
 
     def _is_alone(self) -> bool:
         """Whether no client is left, and none has come for some time."""
@@ -171,9 +155,6 @@ class Fetcher(Clients[Program]):
 
     def _look_s(self) -> float | None:
         return _LOOK_S if any(client.waits for client in self.clients.values()) else None
-
-    def _wake(self) -> None:
-        ring(self._waker)
 
     # -- clients -------------------------------------------------------------------------------------------------------
 

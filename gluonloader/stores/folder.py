@@ -23,6 +23,7 @@ locked a file looks whether the file still has a name: it may have been removed 
 from __future__ import annotations
 
 import fcntl
+import io
 import mmap
 import os
 import re
@@ -32,11 +33,11 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from ..errors import StoreError
+from ..messages import message
 from .objects import Block
 
 LOCK: Final = "lock"
@@ -59,15 +60,15 @@ def space_of(nbytes: int) -> int:
 
 def path_of(folder: str, block: Block) -> str:
     """The path of a block that is whole and checked."""
-    return _path_in(os.path.join(folder, _BLOCKS), block)
+    return _path_in(f"{folder}/{_BLOCKS}", block)
 
 
 def _path_in(folder: str, block: Block) -> str:
     return f"{folder}/{block.key[:2]}/{block.key}-{block.name}"
 
 
-def open_block(path: str) -> mmap.mmap | None:
-    """A block, mapped into memory and locked until the map is closed; None if there is no such file.
+def locked_block(path: str) -> io.FileIO | None:
+    """The file of a block, locked until it is closed; None if there is no such file.
 
     See NOTE [block locks].
 
@@ -78,14 +79,30 @@ def open_block(path: str) -> mmap.mmap | None:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 - no descriptor is lost if an interrupt comes here
     except FileNotFoundError:
         return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+    except BlockingIOError:  # the fetcher removes it just now
+        pass
+    file.close()
+    return None
+
+
+def open_block(path: str) -> mmap.mmap | None:
+    """A block, mapped into memory and locked until the map is closed; otherwise as `locked_block`."""
+    if (file := locked_block(path)) is None:
+        return None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:  # the fetcher removes it just now
-            return None
-        if not os.fstat(file.fileno()).st_nlink:
-            return None
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # it duplicates the descriptor, and keeps the lock
+
+
+def fetched_ns(folder: str) -> int:
+    """When a block was written last, or a fetcher has started; each changes the time of the folder of new files."""
+    try:
+        return os.stat(os.path.join(folder, _NEW)).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def is_ours(folder: str) -> bool:
@@ -97,7 +114,7 @@ def is_ours(folder: str) -> bool:
     return LOCK in names or names in ([], [LOG])  # the log alone: a fetcher was about to start
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Contained:
     """What is in the folder of a cache.
 
@@ -146,7 +163,7 @@ def _locked(descriptor: int, deadline: float) -> bool:
             return True
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Left:
     """A file of an earlier fetcher."""
 
@@ -167,6 +184,7 @@ class Folder:
         for name in (_BLOCKS, _NEW, _UNCHECKED):
             os.makedirs(os.path.join(path, name), exist_ok=True)
         self._remove_new()
+        os.utime(os.path.join(path, _NEW))  # see `fetched_ns`
 
     def take_over(self) -> Iterator[Left]:
         """Moves the blocks of an earlier fetcher to where they wait to be checked, and yields them."""

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 from ..guests.obstore import SETTINGS
+from ..messages import message
 from ..wire.greeting import Hello, decode
 from .objects import Block, Remote
 
 FaultKind = Literal["missing", "changed", "refused", "throttled", "other"]
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class CacheHello(Hello):
     """A process wants to use the cache.
 
@@ -44,14 +45,14 @@ def environment_hashes() -> dict[str, str]:
     return {name: blake2b(f"{name}={value}".encode(), digest_size=8).hexdigest() for name, value in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Find:
     """Which version of an object is there now?"""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Found:
     """The answer to `Find`."""
 
@@ -60,7 +61,7 @@ class Found:
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class List:
     """Which objects are in a folder of the store, after this one? A folder is a URL that ends with "/"."""
 
@@ -68,7 +69,7 @@ class List:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Listed:
     """The answer to `List`: the next objects in the order of their URLs; none if there are no more.
 
@@ -83,7 +84,7 @@ class Listed:
     etags: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Blocks:
     """Blocks of several objects.
 
@@ -96,7 +97,7 @@ class Blocks:
     blocks: list[list[int]]
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Want(Blocks):
     """The client needs these blocks now, in this order; those that it wanted before, it has or needs no more.
 
@@ -107,7 +108,7 @@ class Want(Blocks):
     waited_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Soon(Blocks):
     """The blocks that the batches of a loader need next, in the order in which they are needed first.
 
@@ -130,24 +131,24 @@ def located(blocks: Iterable[Block], remotes: Mapping[str, Remote]) -> tuple[lis
     return objects, rows
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class AskCounts:
     """What has the cache done so far?"""
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Ready:
     """The first block that the client wants is in the folder now."""
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Trouble:
     """Something that the client wants cannot be had now; the fetcher goes on trying."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Unavailable:
     """Something that the client wants cannot be had at all."""
 
@@ -156,7 +157,7 @@ class Unavailable:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Counts:
     """What the fetcher has done; see `CacheStats`."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from ..messages import message
 
-@dataclass(frozen=True)
+
+@message(frozen=True)
 class Remote:
     """A version of an object.
 

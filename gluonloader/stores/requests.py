@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from ..locks import Lock
+from ..messages import message
 from .source import Fault
 
 _FIRST_PAUSE_S: Final = 0.1  # before a failed request is made again; it doubles each time
@@ -49,7 +50,7 @@ class StoreRequest(Generic[T]):
     lock: Lock = field(default_factory=Lock)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class End(Generic[T]):
     """A request has ended.
 

@@ -19,6 +19,11 @@ _PAGE: Final = 1000  # objects of a page, as of S3
 _PAGE_BYTES: Final = 100_000  # of a page as a message
 _MOST_LISTINGS: Final = 4  # that are open
 _MISSING: Final = "there is no such object, or no such bucket"
+# What filesystems of fsspec call a version of a file.
+_VERSIONS: Final = (
+    "ETag", "etag", "Last-Modified", "LastModified", "last_modified", "modified", "modify", "modificationTime", "mtime",
+    "sha", "blob_id",
+)  # fmt: skip
 
 
 class Fault(Exception):
@@ -39,8 +44,11 @@ def check_readable(url: str) -> None:
 
     Raises:
         MissingExtraError: neither obstore nor fsspec is installed.
-        StoreError: fsspec does not know the protocol, or lacks the package for it.
+        StoreError: fsspec does not know the protocol, or lacks the package for it; or the URL is a chained one.
     """
+    if "://" in url.partition("::")[2]:
+        what = f"{url}: a chained URL of fsspec cannot be read through a cache"
+        raise StoreError(f"{what}; upload the files that it stands for, and pass their URLs")
     if obstore.reads(url):
         return
     if find_spec("fsspec") is None:
@@ -72,7 +80,11 @@ class Source:
     def find(self, url: str) -> Remote:
         """The version of an object that is there now; raises Fault."""
         with _no_library():
-            return _find(url, self._silence_s) if obstore.reads(url) else self._files.find(url)
+            found = _find(url, self._silence_s) if obstore.reads(url) else self._files.find(url)
+        if not found.etag:
+            what = "the server sends neither an ETag nor the time of the last change, so a change would not be noticed"
+            raise Fault("refused", f"{what}; download the object and read the local file, or correct the URL")
+        return found
 
     def page(self, folder: str, after: str) -> list[Remote]:
         """The next objects in a folder, in the order of their URLs; none if there are no more; raises Fault.
@@ -176,13 +188,14 @@ def _read(remote: Remote, start: int, stop: int, silence_s: float) -> bytes:
 
 
 def _etag(about: Any) -> str:
-    """The ETag; without one, the time of the last change."""
-    return about["e_tag"] or f"{about['last_modified']}"
+    """The ETag; without one, the time of the last change; "" if the server sends neither."""
+    time = about["last_modified"]  # obstore returns the start of 1970 if it is not known
+    return about["e_tag"] or (f"{time}" if time.timestamp() else "")
 
 
 def _version(about: dict[str, Any]) -> str:
-    """What a filesystem of fsspec calls a version of a file."""
-    return str(next((about[name] for name in ("ETag", "etag", "LastModified", "mtime") if about.get(name)), ""))
+    """The version of a file, as its filesystem of fsspec describes it; "" if it does not."""
+    return str(next((about[name] for name in _VERSIONS if about.get(name)), ""))
 
 
 def _fault(error: Exception) -> Fault:

@@ -10,7 +10,6 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, compress, islice, pairwise
 from typing import Any, Final
 from zlib import crc32
@@ -23,6 +22,7 @@ from ..describe import call, short_repr
 from ..errors import ColumnError, bad_argument, warn
 from ..indices import Indices, between, checked_index, checked_indices, known_indices
 from ..locks import Lock
+from ..messages import message
 from ..rows import Rows
 from ..stores.cache import Needed, NodeCache, RemoteFile, check_cache
 from ..stores.objects import is_url
@@ -109,6 +109,7 @@ class ArrowDataset(Dataset):
         group = bisect_right(self._ends, index)
         row = index - (self._ends[group] - self._source.lengths[group])
         decoded = self._group(group)
+        self._kept.rows += 1
         try:
             return {key: column.get(decoded[key], row) for key, column in self._source.columns.items()}
         except ColumnError as error:
@@ -258,7 +259,7 @@ def _decoded(columns: Mapping[str, Column], table: Any, file: str) -> dict[str, 
     return decoded
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Footer:
     """What the end of a Parquet file says about it.
 
@@ -394,6 +395,8 @@ def _bytes_of_footer(source: Any, path: str) -> bytes:
     if last[4:] == b"PARE":
         raise ColumnError(f"its footer is encrypted; {_DECRYPT}", path)
     length = int.from_bytes(last[:4], "little")
+    if not 0 < length <= end:  # pyarrow does not survive a read of a Python file before its start
+        raise ValueError(f"it contains no footer of {length:,} bytes")
     written: bytes = source.read_at(length, end - length)
     return written
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..dataset.bulk import taken
 from ..errors import ColumnError, bad_argument, import_extra
+from ..messages import message
 from .unreadable import reading
 
 CURE: Final = "copy the file again if it is damaged; otherwise cast the column, or pass columns=[...] without it"
@@ -30,7 +30,7 @@ def pyarrow(module: str = "pyarrow") -> Any:
     return import_extra(module, "arrow")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Column:
     """How one column is read."""
 
@@ -120,7 +120,7 @@ class Column:
             raise ColumnError(f"{what}; fill it with pyarrow.compute.fill_null, or {right}", "", self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Matrix(Column):
     """How several columns of numbers are read as one array, one row for each row of the table."""
 

@@ -7,8 +7,9 @@ Thrift: structs whose fields have numbers, and values of which each kind has its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from ..messages import message
 
 _Fields = dict[int, Any]
 
@@ -24,7 +25,7 @@ _COLUMN_CHUNK: Final = {3: _COLUMN_META_DATA, 8: {}}  # meta_data, crypto_metada
 _FILE_META_DATA: Final = {4: {1: _COLUMN_CHUNK}}  # row_groups, and their columns
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ColumnChunk:
     """One column of a row group.
 

@@ -202,8 +202,8 @@ class H5Dataset(_Stored):
 
     Sample `i` is the tuple of row `i` of each array. If only one name is passed, it is the row itself; if names are
     passed by keyword, it is a dict. Variable-length text becomes str if the file declares it as UTF-8, otherwise bytes.
-    Rows of variable length become arrays. Neighbouring rows are read together, so shuffle a chunked file with
-    `BlockShuffleSampler(dataset.blocks)`.
+    In compound rows, text stays bytes, as h5py reads it. Rows of variable length become arrays. Neighbouring rows are
+    read together, so shuffle a chunked file with `BlockShuffleSampler(dataset.blocks)`.
 
     Args:
         path: the file. Each process opens it itself, read-only.

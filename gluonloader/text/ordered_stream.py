@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..describe import describe, short_repr
 from ..errors import add_note, bad_state
+from ..messages import message
 from ..sampler.base import copy_of, epoch_of, order_of, read_ahead_of
 from ..sampler.passes import Pass, length_of
 from ..sampler.saved import saved_order
 from ..state import check_same, field, int_field
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Indexed:
     """A sample and its index in the dataset."""
 

@@ -159,8 +159,13 @@ class PackRows:
         values = places.values(name, 1 if of_loss else None)
         if len(shapes := {array.shape[1:] for array in values}) > 1:
             raise BatchifyError(f"the values of field {name!r} have different shapes: {sorted(shapes)}")
-        rest = shapes.pop()
-        out = empty((*shape, *rest), np.result_type(*{array.dtype for array in values}))
+        rest, dtypes = shapes.pop(), {array.dtype for array in values}
+        dtype = np.result_type(*dtypes)
+        if dtype.kind == "f" and all(kind.kind in "iu" for kind in dtypes):
+            found = " and ".join(sorted(kind.name for kind in dtypes))
+            what = f"the values of field {name!r} are {found}, and no dtype of ints holds them all"
+            raise BatchifyError(f"{what}; convert the field to one dtype in all documents")
+        out = empty((*shape, *rest), dtype)
         places.put(values, flat := out.reshape(-1, *rest), 0, shift=of_loss and self._labels == "shift")
         if of_loss and self._labels == "same":
             flat[places.starts] = 0
@@ -243,8 +248,7 @@ class _Places:
         Raises:
             BatchifyError: a value does not fit in the dtype of `out`.
         """
-        self._check(values, out.dtype)
-        own = list(values)
+        own = self._checked(values, out.dtype)
         for place in self._cut:
             own[place] = own[place][:-1]
         if not shift:
@@ -265,9 +269,10 @@ class _Places:
             place, token = stop, count
         out[place:] = values[token:]
 
-    def _check(self, values: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> None:
+    def _checked(self, values: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+        """The values, which can be joined and written to an array of this dtype without a change."""
         if all(np.can_cast(kind, dtype) for kind in {array.dtype for array in values}):
-            return
+            return list(values)
         for array, document in zip(values, self._documents(), strict=True):
             if array.dtype.kind not in "biu":
                 what = f"document {document} has tokens or labels of dtype {array.dtype}"
@@ -276,6 +281,7 @@ class _Places:
             number, token = found
             what = f"document {self._documents()[number]} has the token {token}, which does not fit"
             raise BatchifyError(f"{what} in dtype={dtype.name}; pass another dtype to PackRows")
+        return [array.astype(dtype, copy=False) for array in values]  # NumPy joins int64 and uint64 to floats
 
     def _documents(self) -> list[int]:
         return [document for sample in self._samples for document in sample.row.documents]

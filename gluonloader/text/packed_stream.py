@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
@@ -33,6 +33,7 @@ from ..dataset.iterable import (
 from ..dataset.opening import NewestIterators, Opened
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, bad_state
+from ..messages import message
 from ..sampler.base import check_orders_documents, unseeded
 from ..segments import PackedRow, Segments
 from ..state import check_same, field, int_field, list_field
@@ -42,7 +43,7 @@ from .packing import LongDocuments, PackingMethod, PackingSampler, document_too_
 from .windowed import WindowedSampler
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Document:
     """A document, or the rest of one that was cut: its first token is token `start` of the document."""
 
@@ -54,7 +55,7 @@ class _Document:
         return len(self.content.tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Packing:
     """The arguments of a `PackedStream` that decide what becomes of documents."""
 
@@ -189,7 +190,7 @@ def _as_stream(documents: Any, sampler: Any) -> IterableDataset[Any]:
     return IterableDataset(OrderedStream(documents, sampler))
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Position:
     """What a position says of the window in which it is.
 

@@ -21,6 +21,7 @@ from ..checks import check_int
 from ..dataset.base import ConcatDataset, Subset
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
+from ..messages import message
 from ..randomness import batch_seed
 from ..sampler.passes import Integers, Order
 from ..segments import PackedRow
@@ -61,7 +62,7 @@ class PackingStats(Sums):
         return self.tokens / self.capacity if self.capacity else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Pieces:
     """Pieces of documents: the tokens `starts[i]` to `stops[i] - 1` of document `documents[i]`, of `totals[i]`."""
 
@@ -84,7 +85,7 @@ class _Pieces:
         return self.documents.tolist(), self.starts.tolist(), self.stops.tolist()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Stream:
     """The tokens of a window, one piece after another: piece `i` ends before the token `ends[i]` of the window."""
 

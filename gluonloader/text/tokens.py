@@ -39,6 +39,7 @@ from .token_files import (
     Spans,
     Tokens,
     check_dtype,
+    check_is_no_dict,
     check_size,
     ends_of,
     hash_of,
@@ -50,6 +51,7 @@ from .token_files import (
     write_tokens,
 )
 
+_TOKENIZE: Final = "tokenize texts by `python -m gluonloader tokens make`, or in the workers, for a PackedStream"
 _CHECKED: Final = 64  # documents whose end is compared with `end`
 
 
@@ -205,9 +207,9 @@ class TokenDataset(Dataset):
 
     @property
     def _content(self) -> dict[str, Any]:
-        """What says which tokens these are, of one file or list in memory."""
-        tokens = self._stored[0].tokens if len(self._stored) == 1 else None
-        return {"content": hash_of(tokens).hex()} if isinstance(tokens, np.ndarray) else {}
+        """What says which tokens these are, if they are not in a store."""
+        parts = [part.tokens for part in self._stored if isinstance(part.tokens, np.ndarray)]
+        return {} if self.is_remote else {"content": hash_of(*parts).hex()}
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -437,7 +439,11 @@ def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Pa
     path = source if source.endswith((".bin", ".npy")) else f"{stem}.bin"
     index_path = index or f"{stem}.idx"
     if not os.path.exists(path):
-        raise bad_argument("source", source, f"there is no file {path}")
+        right = f"there is no file {path}"
+        if os.path.isfile(source) and not source.endswith(".idx"):
+            what = "it is no .bin or .npy file; make one by `python -m gluonloader tokens make`, or pass a table with a"
+            right = f"{what} column of tokens, e.g. pyarrow.parquet.read_table(path)"
+        raise bad_argument("source", source, right)
     if os.path.exists(index_path):
         return _indexed(path, index_path, dtype, end)
     if index is not None and end is None:
@@ -534,6 +540,10 @@ def _of_list(source: Any) -> _Part:
     for number, array in enumerate(arrays):
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             what = f"has shape {array.shape} and dtype {array.dtype}; each document must be ints of shape (N,)"
+            if not array.ndim:
+                check_is_no_dict(array[()], number)
+            if array.dtype.kind == "U":
+                what = f"is text; {_TOKENIZE}"
             raise ValueError(f"source[{number}] {what}")
     dtype = np.result_type(*{array.dtype for array in arrays if array.size} or {np.dtype(np.int64)})
     if dtype.kind not in "iu":
@@ -557,8 +567,9 @@ def _of_table(source: Any, column: str) -> list[_Part]:
     parts = []
     for chunk in table.column(column).chunks:
         kind = chunk.type
+        right = _TOKENIZE if pa.types.is_string(kind) or pa.types.is_large_string(kind) else "cast the column"
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
-            raise bad_argument("column", column, f"it contains {kind}, but tokens are lists of ints")
+            raise bad_argument("column", column, f"it contains {kind}, but tokens are lists of ints; {right}")
         if chunk.null_count or chunk.values.null_count:
             raise bad_argument("column", column, "it contains a null; fill it first")
         values = chunk.values.to_numpy(zero_copy_only=True)

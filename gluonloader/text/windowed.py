@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,7 @@ from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
 from ..lengths import checksum_of_lengths
+from ..messages import message
 from ..sampler.base import SeededSampler, check_ints, check_orders_documents, copy_of, order_of
 from ..sampler.passes import Integers, Order, UnknownLength, as_keys, can_change, change_from, length_of
 from ..sampler.saved import FIXED, PATH, identity_of, inner_state, loading_order, saved_order
@@ -44,7 +45,7 @@ class Sums:
         return type(self)(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class PlannedWindow:
     """What was planned for a window.
 
@@ -57,7 +58,7 @@ class PlannedWindow:
     stats: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Checkpoint:
     """How many units come before a window."""
 
@@ -218,9 +219,9 @@ class WindowedSampler(SeededSampler):
         self._identity = {
             "documents": len(self.lengths),
             "lengths": checksum_of_lengths(self.lengths),
-            **self._keys_of_list(),
             "window": self._window,
             "shuffle": self._shuffle,
+            **self._keys_of_list(),  # last, since without `shuffle` there is a list: an error is to name `shuffle`
         }
         self._loaded = 0, Checkpoint()  # the epoch of a loaded position, and the place where its windows are counted
         self._newest: tuple[int, Windows] | None = None  # the epoch and the windows of the newest pass

@@ -21,6 +21,7 @@ import numpy as np
 from ..batchify import default_batchify
 from ..errors import import_extra, shortened, summary_of, text_of
 from ..loader import DataLoader
+from ..messages import message
 from ..progress import ProgressBar
 from ..repeated import RepeatedBatches
 from ..statistics.stats import LoaderStats
@@ -67,7 +68,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=bench)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Speed:
     """The speed of one loader.
 
@@ -99,7 +100,7 @@ class Speed:
     ratio_high: float
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Bench:
     """What `bench` has measured.
 

@@ -52,6 +52,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.add_argument("urls", metavar="URL", nargs="+", help=text)
     command.add_argument("--limit", required=True, help="the same limit as in the program")
     command.add_argument("--block", default=DEFAULT, help="the same size of blocks as in the program")
+    text = "how long to wait for a block before the command ends with an error (default 120)"
+    command.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help=text)
     command.set_defaults(run=warm)
 
     text = "Removes all blocks of a cache that no program uses. Files that are not the cache's stay."
@@ -74,7 +76,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def warm(options: argparse.Namespace) -> int:
-    cache = NodeCache(options.folder, options.limit, block=options.block)
+    cache = NodeCache(options.folder, options.limit, block=options.block, timeout=options.timeout)
     needed = [one for url in options.urls for one in _all_of(url, cache)]
     blocks = sorted((block for one in needed for block in one.blocks), key=lambda block: block.priority, reverse=True)
     ends = accumulate(space_of(block.stop - block.start) for block in blocks)

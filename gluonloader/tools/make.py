@@ -22,6 +22,8 @@ from ..records.frames import MAX_LENGTH
 from ..records.headers import encoded
 from ..records.index import index_path
 from ..replacing import replacing
+from ..stores.objects import is_url
+from ..stores.writing import writable
 from ..vision.exif import orientation_of, with_orientation
 from ..vision.header import read_header
 from ..vision.lists import SUFFIXES, is_folder, is_image, read_file, read_list
@@ -63,7 +65,13 @@ class PackedImages(Dataset):
 
 def make(options: argparse.Namespace) -> int:
     """Packs the images. An interrupted run leaves no files."""
-    final = _checked_outputs(options.out)
+    with writable(options.out, ".idx") as out:
+        return _make(options, out)
+
+
+def _make(options: argparse.Namespace, out: str) -> int:
+    final = _checked_outputs(out)
+    shown = options.out if is_url(options.out) else final[0]
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
     if options.resize is not None:
@@ -77,12 +85,12 @@ def make(options: argparse.Namespace) -> int:
     with replacing(*final) as new:
         errors = _write(dataset, new, options.num_workers, options.on_error)
     if options.json:
-        result = {"file": final[0], "images": count, "packed": count - len(errors), "labels": labels, "skipped": errors}
+        result = {"file": shown, "images": count, "packed": count - len(errors), "labels": labels, "skipped": errors}
         show(json.dumps(result, indent=2))
         return 1 if errors else 0
     for number, (folder, size) in enumerate(labels.items()):
         show(f"label {number}: {folder} (images: {size:,})")
-    show(f"{final[0]}: {count - len(errors):,} of {count:,} images")
+    show(f"{shown}: {count - len(errors):,} of {count:,} images")
     show(*[f"skipped: {error}" for error in errors], file=sys.stderr)
     return 1 if errors else 0
 

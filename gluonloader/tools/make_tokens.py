@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -28,8 +28,11 @@ from ..batchify import AsList
 from ..errors import import_extra
 from ..interrupts import Uninterrupted
 from ..loader import DataLoader
+from ..messages import message
 from ..progress import ProgressBar
 from ..replacing import replacing
+from ..stores.objects import is_url
+from ..stores.writing import writable
 from ..text.token_files import map_tokens, without_ending, write_index
 from ..text.tokens import TokenDataset
 from .printing import show
@@ -40,7 +43,7 @@ _SHOWN: Final = 10  # rows that were left out and are named
 _START: Final = FilePlace()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class _Recipe:
     """What the files are made of; a run continues another one only if these are the same.
 
@@ -56,7 +59,7 @@ class _Recipe:
     dtype: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class _Progress:
     """How much was read and written; see NOTE [continuing]."""
 
@@ -66,7 +69,7 @@ class _Progress:
     skipped: int = 0
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class _Tokenized:
     """The documents of a piece, and the errors of its rows that contain none."""
 
@@ -168,7 +171,12 @@ def load_tokenizer(path: str) -> Any:
 
 def make(options: argparse.Namespace) -> int:
     """Tokenizes the documents, and prints what was written."""
-    paths, out = find_files(options.sources), without_ending(os.path.abspath(options.out))
+    with writable(options.out, ".idx") as path:
+        return _make(options, without_ending(os.path.abspath(path)))
+
+
+def _make(options: argparse.Namespace, out: str) -> int:
+    paths = find_files(options.sources)
     if not os.path.isdir(folder := os.path.dirname(out)):
         raise ValueError(f"--out {options.out}: there is no folder {folder}; make it first")
     recipe = _recipe_of(options, paths)
@@ -184,10 +192,11 @@ def make(options: argparse.Namespace) -> int:
             raise
         _finish(out, recipe)
     if options.json:
-        about = {"file": out, "documents": done.documents, "tokens": done.tokens, "dtype": recipe.dtype}
+        shown = without_ending(options.out) if is_url(options.out) else out
+        about = {"file": shown, "documents": done.documents, "tokens": done.tokens, "dtype": recipe.dtype}
         show(json.dumps({**about, "skipped": done.skipped}, indent=2))
     else:
-        show(repr(TokenDataset(out)))
+        show(f"{options.out}: " * is_url(options.out) + repr(TokenDataset(out)))
     if done.skipped:
         show(*[f"skipped: {error}" for error in errors], f"rows that were left out: {done.skipped:,}", file=sys.stderr)
     return 1 if done.skipped else 0

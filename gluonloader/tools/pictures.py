@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import bad_argument, import_extra
+from ..messages import message
 from .tuning.setting import text_of
 from .tuning.trial import Trial
 
@@ -30,7 +30,7 @@ _IN_BIN: Final = 10  # batches, on average
 _TITLE: Final = 140  # characters in a line of the title
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Span:
     """A span of a row; seconds."""
 
@@ -40,7 +40,7 @@ class Span:
     length: float
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Recording:
     """What a picture shows: the rows with their names, their spans, the counters of the window, and the verdict."""
 

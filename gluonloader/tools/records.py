@@ -41,7 +41,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "Packs image files into OUT.rec, and writes its index OUT.idx. MXNet and gluonloader can read both files."
     command = commands.add_parser("make", help="pack images into a .rec file")
     describe(command, text, _MAKE)
-    command.add_argument("out", metavar="OUT.rec", help="path of the file to write; OUT.idx is written beside it")
+    command.add_argument(
+        "out", metavar="OUT.rec", help="path or URL of the file to write; OUT.idx is written beside it"
+    )
     command.add_argument(
         "source",
         metavar="FOLDER|LIST.lst",

@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
             loader.load_state_dict(options.state.read_text())
         with serve(loader, options.name, options.slow, options.consumers) as server:
             _save(server, options.state)  # now, so that a state that cannot be saved is an error at the start
-            show(f"serving {options.name!r} (pid {os.getpid()}); attach with gluonloader.attach({options.name!r})")
-            sys.stdout.flush()
             try:
+                show(f"serving {options.name!r} (pid {os.getpid()}); attach with gluonloader.attach({options.name!r})")
+                sys.stdout.flush()
                 _wait(server, options.state)
             except KeyboardInterrupt:
                 show(str(server.stats()))

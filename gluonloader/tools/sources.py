@@ -11,10 +11,11 @@ import os
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO, Final
 
 from ..errors import import_extra
+from ..messages import message
 
 _TEXTS: Final = (".jsonl", ".txt")
 ENDINGS: Final = (*_TEXTS, ".jsonl.gz", ".jsonl.zst", ".txt.gz", ".txt.zst", ".parquet")
@@ -25,7 +26,7 @@ _COMPRESSED: Final = 1 << 10  # bytes of zstd that are decompressed at once; eac
 _BUFFER: Final = 1 << 17
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FilePlace:
     """A place between two rows of the files.
 
@@ -42,7 +43,7 @@ class FilePlace:
     read: int = 0
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FilePiece:
     """Some rows of a file: lines of a text, or an array of pyarrow."""
 

@@ -19,7 +19,7 @@ from .printing import show
 _MAKE: Final = """\
   python -m gluonloader tokens make corpus.jsonl --tokenizer tokenizer.json --out corpus --end "<|endoftext|>"
   python -m gluonloader tokens make corpus/ more.jsonl.gz --tokenizer tokenizer.json --out corpus
-  python -m gluonloader tokens make corpus.parquet --tokenizer tokenizer.json --out corpus --key content
+  python -m gluonloader tokens make corpus.parquet --tokenizer tokenizer.json --out s3://bucket/corpus --key content
 """
 _LIST: Final = """\
   python -m gluonloader tokens list corpus
@@ -50,7 +50,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "ints, which are tokens already"
     )
     command.add_argument("sources", metavar="SOURCE", nargs="+", help=kinds)
-    command.add_argument("--out", required=True, help="path of the files to write, with or without an ending")
+    command.add_argument("--out", required=True, help="path or URL of the files to write, with or without an ending")
     text = "a file of the library tokenizers, usually tokenizer.json; not needed if the file contains tokens"
     command.add_argument("--tokenizer", metavar="JSON", help=text)
     command.add_argument("--key", default="text", help="the field or the column with the text (default text)")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..checks import check_int
 from ..dataset import base as own
+from ..frameworks.torch import sees_device
 from ..loader import DataLoader as CoreDataLoader
+from ..messages import message
 from ..options import Seed
 from ..work.task import Task
 from .collate import own_collate
 from .order import order_of
 from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, has_rows
-from .utils_data import data
+from .utils_data import data, pin_memory, torch
 from .words import advice_in_torchs_words, use_torchs_words
 
 
@@ -56,16 +58,17 @@ def core_loader(
         options["prefetch"] = factor * num_workers
         options["worker_init_fn"] = StartWorker(seed, loader.worker_init_fn)
     options.update(more)
+    pins = loader.pin_memory and sees_device(torch)
     if not num_workers:  # to check a state, or to make a batch again: it needs no executor
         options["executor"] = None
     try:
         core: CoreDataLoader = CoreDataLoader(
             dataset,
             batchify_fn=OfFirst(collate_fn) if whole else collate_fn,
-            num_workers=num_workers,
-            pin_memory=loader.pin_memory,
+            num_workers=+num_workers,  # True counts as 1, as in torch
+            pin_memory=loader.pin_memory and not pins,  # without a device it warns once
             timeout=loader.timeout or None,
-            output="torch" if collate_fn is not loader.collate_fn else None,
+            output="torch" if num_workers and collate_fn is not loader.collate_fn else None,
             seed=Seed(seed, reseed_generators=False),  # as torch
             in_order=loader.in_order,
             **options,
@@ -73,6 +76,8 @@ def core_loader(
     except Exception as error:
         use_torchs_words(error)
         raise
+    if pins:
+        core.epochs.delivery = replace(core.epochs.delivery, convert=Pinned(core.epochs.delivery.convert))
     if whole and not is_iterable(loader):
         core.epochs.delivery = replace(core.epochs.delivery, samples_in=_samples_of_key)
     core.epochs.workers.words = partial(advice_in_torchs_words, persistent_workers=loader.persistent_workers)
@@ -80,6 +85,16 @@ def core_loader(
     if not num_workers:  # as torch: so a sampler with a checkpoint of its own stands after the batch that was delivered
         core.epochs.delivery = replace(core.epochs.delivery, draws_ahead=False)
     return core
+
+
+@message(frozen=True, slots=True)
+class Pinned:
+    """Converts a batch, and pins it as torch's loader does, also by the method `pin_memory` of objects in the batch."""
+
+    convert: Callable[[Any], Any] | None
+
+    def __call__(self, batch: Any) -> Any:
+        return pin_memory(batch if self.convert is None else self.convert(batch))
 
 
 def _samples_of_key(task: Task, batch: Any) -> int:

@@ -16,6 +16,7 @@ from ..errors import bad_argument, bad_state, hide_own_frames, warn
 from ..frameworks import state_from_json
 from ..indices import checksum_of
 from ..loader import DataLoader as CoreDataLoader
+from ..messages import message
 from ..position.indices import seed_of_rank
 from ..randomness import postponed
 from ..sampler import users
@@ -63,7 +64,7 @@ class TorchPass:
         return None if batches is None else batches.last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message(frozen=True, slots=True, kw_only=True)
 class _PassState:
     """Where a pass stands, or the next one starts.
 
@@ -159,7 +160,9 @@ class Passes:
             if state["last_keys"] is not None:
                 order.expect(position["offset"], state["last_keys"])
             if state["ended"]:
-                deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
+                drawn = deque(order, maxlen=1)  # draws the rest, so that the next pass draws other random numbers
+                if drawn and has_state(sampler_of(loader)):  # it was at the start of the next pass, and returns there
+                    users.restore(sampler_of(loader), position["snapshot"])
         set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest = TorchPass(core=core, epoch=position["epoch"], generators=states, draws_seed=state["draws_seed"])
         self._loaded = None

@@ -13,7 +13,7 @@ import pickle
 import platform
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 from ..dataset.bulk import are_ints
 from ..dataset.iterable import IterableDataset
 from ..frameworks import owner
+from ..messages import message
 from ..rows import Rows
 from ..state import has_state
 from ..work.info import WorkerInfo, get_worker_info
@@ -30,7 +31,7 @@ from .collate import DTYPES
 from .utils_data import data, torch, worker
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class OfFirst:
     """Calls `collate_fn` with the first sample, which is all that the batch contains."""
 
@@ -219,7 +220,7 @@ class _SeededBatches(_Batches):
             self._generators = _Generators.now()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Generators:
     """The states of the global generators of `random`, NumPy and torch."""
 
@@ -257,7 +258,7 @@ def _process() -> tuple[str, int]:
     return platform.node(), os.getpid()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class StartWorker:
     """What torch does when a worker starts; a `worker_init_fn` of gluonloader.
 

@@ -11,5 +11,6 @@ from torch.utils import data  # noqa: E402
 from torch.utils.data import DataLoader as TorchDataLoader  # noqa: E402  `install` replaces the name in `data`
 from torch.utils.data import dataloader as torchs  # noqa: E402
 from torch.utils.data._utils import collate, worker  # noqa: E402
+from torch.utils.data._utils.pin_memory import pin_memory  # noqa: E402
 
-__all__ = ["TorchDataLoader", "collate", "data", "torch", "torchs", "worker"]
+__all__ = ["TorchDataLoader", "collate", "data", "pin_memory", "torch", "torchs", "worker"]

@@ -11,8 +11,9 @@ from ..errors import GluonLoaderError, RemoteTraceback, notes_of, words_of
 _WORDS: Final = [
     (re.compile(pattern), words)
     for pattern, words in (
-        (r"\b(batchify_fn|worker_init_fn)\[[01]\]", r"\1"),  # the user's function, in an object of ours
-        (r"\bdataset\.dataset\b", "dataset"),  # the same
+        # The user's function or dataset, in an object of ours.
+        (r"\b(batchify_fn|worker_init_fn)\.(collate_fn|worker_init_fn)\b", r"\1"),
+        (r"\bdataset\.dataset\b", "dataset"),
         (r"\bbatchify_fn\b", "collate_fn"),
         (r"\bprefetch\b", "prefetch_factor"),
         (r"\bstart_method\b", "multiprocessing_context"),

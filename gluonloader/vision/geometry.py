@@ -82,8 +82,12 @@ def resize(image: Array, size: Size, interpolation: int, out: Array | None = Non
             return image
         out[...] = image
         return out
-    method = _method(interpolation, (width, height), size)
-    resized: Array = opencv().resize(image, size, dst=out, interpolation=method)
+    cv2, method = opencv(), _method(interpolation, (width, height), size)
+    resized: Array
+    if method == 3 and image.shape[2] > 4:  # OpenCV averages areas of at most four channels
+        resized = np.dstack([cv2.resize(channel, size, interpolation=method) for channel in cv2.split(image)])
+    else:
+        resized = cv2.resize(image, size, dst=out, interpolation=method)
     if resized.ndim == 2:  # OpenCV removes the axis of a single channel
         resized = resized[:, :, None]
     if out is None or np.may_share_memory(resized, out):

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from .descriptors import FULL
-from .door import Door, Newcomer
-from .ends import close_end
+from .door import Door
+from .ends import close_end, open_pair, ring
 from .greeting import Hello, Refused, Welcome, decode, encode, library_version
+from .names import peer
 
 _RETRY_S: Final = 0.02  # how long to wait before a pending message is tried again
 
@@ -47,17 +48,23 @@ class Clients(ABC, Generic[G]):
 
     Args:
         listener: the socket that has the server's name.
-        poll: watches all connections.
         welcome: the answer to each process that is let in.
         hello: what a process has to say first.
 
     Attributes:
+        poll: watches all connections.
         clients: by descriptor.
+        waker: a byte sent through this socket wakes the thread that polls.
     """
 
-    def __init__(self, listener: socket.socket, poll: select.poll, welcome: Welcome, hello: type[Hello]) -> None:
+    def __init__(self, listener: socket.socket, welcome: Welcome, hello: type[Hello]) -> None:
         self.clients: dict[int, G] = {}
-        self.poll, self.door = poll, Door(listener, poll)
+        self.poll = select.poll()
+        self.door = Door(listener, self.poll)
+        self._woken, self.waker = open_pair()
+        for end in (self._woken, self.waker):
+            end.setblocking(False)
+        self.poll.register(self._woken, select.POLLIN)
         self._welcome, self._hello, self._version = welcome, hello, library_version()
 
     @abstractmethod
@@ -82,13 +89,15 @@ class Clients(ABC, Generic[G]):
         return [*self.door.connections, *(client.connection for client in self.clients.values())]
 
     def handle(self, descriptor: int) -> bool:
-        """Handles an event of a connection; returns False if it belongs to no client."""
-        if (client := self.clients.get(descriptor)) is not None:
+        """Handles an event of a descriptor; returns False if it belongs to no client, nor to `waker`."""
+        if descriptor == self._woken.fileno():
+            self._woken.recv(4096)
+        elif (client := self.clients.get(descriptor)) is not None:
             self.hear(client)
         elif not self.door.watches(descriptor):
             return False
         elif (newcomer := self.door.handle(descriptor)) is not None:
-            self._let_in(newcomer)
+            self._let_in(*newcomer)
         return True
 
     def send_pending(self) -> float | None:
@@ -107,15 +116,26 @@ class Clients(ABC, Generic[G]):
         del self.clients[client.connection.fileno()]
         self.poll.unregister(client.connection)
 
+    def close(self) -> None:
+        """Lets nobody in any more, and closes all connections."""
+        self.door.close()
+        for client in self.clients.values():
+            close_end(client.connection)
+        for end in (self._woken, self.waker):
+            close_end(end)
+
+    def wake(self) -> None:
+        """Wakes the thread that polls; may be called from any thread."""
+        ring(self.waker)
+
     def _send_all(self, client: G) -> None:  # see NOTE [loops and try] in interrupts.py
         while client.pending:
             self.send(client, client.pending[0])
             client.pending.popleft()
 
-    def _let_in(self, newcomer: Newcomer) -> None:
-        connection = newcomer.connection
+    def _let_in(self, connection: socket.socket, message: bytes) -> None:
         try:
-            answer = self._answer(newcomer)
+            answer = self._answer(connection, message)
             connection.send(encode(answer if isinstance(answer, Refused) else self._welcome))
         except (OSError, ValueError):  # it is gone, or no process of this library
             answer = Refused("")
@@ -126,9 +146,9 @@ class Clients(ABC, Generic[G]):
         self.poll.register(connection, select.POLLIN)
         self.joined(answer)
 
-    def _answer(self, newcomer: Newcomer) -> G | Refused:
-        hello = decode(newcomer.message, self._hello)
+    def _answer(self, connection: socket.socket, message: bytes) -> G | Refused:
+        hello = decode(message, self._hello)
         if hello.version == self._version:
-            return self.admit(newcomer.connection, newcomer.pid, hello)
+            return self.admit(connection, peer(connection).pid, hello)
         versions = f"gluonloader {hello.version} here, but {self._version} in the server (pid {os.getpid()})"
         return Refused(f"{versions}; install the same version for both")

@@ -24,6 +24,12 @@ class Incoming:
     incomplete: bool = False  # descriptors are missing, since this process may open no more files
 
 
+def too_many_files(what: str) -> OSError:
+    """Returns the error for descriptors that have not arrived; `what` says what they are missing for."""
+    cure = "close files, or raise the limit with `ulimit -n`"
+    return OSError(errno.EMFILE, f"too many open files: {what}; {cure}")
+
+
 def rights(descriptors: Iterable[int]) -> list[tuple[int, int, array[int]]]:
     """The second argument of `sendmsg`, which sends these descriptors."""
     numbers = array("i", descriptors)

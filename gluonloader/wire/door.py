@@ -1,6 +1,6 @@
 """`Door`: accepts processes of the same user, and reads the first message of each.
 
-a process connects --> Door.handle --> it is silent;  it says something --> Door.handle returns a `Newcomer`
+a process connects --> Door.handle --> it is silent;  it says something --> Door.handle returns what it says
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import select
 import socket
 import time
-from dataclasses import dataclass
 from typing import Final
 
 from ..forks import no_fork
@@ -20,15 +19,6 @@ from .names import peer
 
 _RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there were too many open files
 _MOST_SILENT: Final = 64  # that have said nothing; a process that means to speak does so at once
-
-
-@dataclass(frozen=True, slots=True)
-class Newcomer:
-    """A process that has connected and sent its first message."""
-
-    connection: socket.socket  # not blocking
-    pid: int
-    message: bytes
 
 
 class Door:
@@ -57,19 +47,18 @@ class Door:
         """Whether `handle` has to handle the events of a descriptor."""
         return descriptor == self._listener.fileno() or descriptor in self._silent
 
-    def handle(self, descriptor: int) -> Newcomer | None:
-        """Accepts a process, or reads its first message, and returns the process then."""
+    def handle(self, descriptor: int) -> tuple[socket.socket, bytes] | None:
+        """Accepts a process; or reads its first message, and returns its connection and the message."""
         if descriptor == self._listener.fileno():
             self._accept()
             return None
         connection = self._silent.pop(descriptor)
         self._poll.unregister(connection)
         try:
-            newcomer = Newcomer(connection, peer(connection).pid, connection.recv(MESSAGE_BYTES))
+            return connection, connection.recv(MESSAGE_BYTES)
         except OSError:
             close_end(connection)
             return None
-        return newcomer
 
     def resume(self) -> float | None:
         """Ends the pause if it has lasted long enough; returns how many seconds are left, None without a pause."""

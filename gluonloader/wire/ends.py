@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 from ..forks import no_fork
 from ..interrupts import from_signal_handler
 
+_MOST_S: Final = 1e6  # the system takes no wait of more than 24 days; longer ones have no limit
+
 End = TypeVar("End", socket.socket, Connection)
 
 _ends: Final[weakref.WeakSet[socket.socket | Connection]] = weakref.WeakSet()
@@ -55,7 +57,7 @@ def is_ready(end: socket.socket, event: int, seconds: float) -> bool:
     """Whether an event of `select.poll`, or the end of the connection, comes within some seconds."""
     poll = select.poll()  # `select.select` takes no descriptors above 1023
     poll.register(end, event)
-    return bool(poll.poll(1000 * seconds))
+    return bool(poll.poll(1000 * seconds if seconds < _MOST_S else None))
 
 
 def ring(waker: socket.socket) -> None:

@@ -10,31 +10,32 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from ..messages import message
 from .descriptors import receive
 from .ends import close_end
 
 MESSAGE_BYTES: Final = 128 * 1024  # the most bytes of a message
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Hello:
     """A process wants to use a server. Each kind of server may need to know more of it."""
 
     version: str  # of the library
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Welcome:
     """The process may use the server. Each kind of server may say more of itself."""
 
     pid: int  # of the server
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Refused:
     """The server does not take the process."""
 

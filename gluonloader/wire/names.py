@@ -13,10 +13,10 @@ import os
 import socket
 import struct
 import time
-from dataclasses import dataclass
 from typing import Final
 
 from ..forks import no_fork
+from ..messages import message
 from .ends import close_end, track_end
 
 _PAUSE_S: Final = 0.01  # between two tries to connect
@@ -36,7 +36,7 @@ class NoRoom(Exception):
         super().__init__("the process with this name accepts no connections")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Peer:
     """The process at the other end of a connection."""
 

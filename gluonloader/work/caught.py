@@ -6,7 +6,7 @@ catching(dataset)[index] --> the sample, or Caught(error, index)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from ..dataset.bulk import read_by, settled
@@ -14,6 +14,7 @@ from ..declared import is_async
 from ..errors import SharedMemoryError
 from ..indices import as_list
 from ..interrupts import from_signal_handler
+from ..messages import message
 from ..randomness import CurrentBatch, current_batch
 from .task import OnRow, as_exception
 
@@ -24,7 +25,7 @@ BULK: Final = 1 << 40
 GivenUp = Mapping[int, Exception]  # samples that killed their workers or hung, by slot; see `Tolerance`
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Precautions:
     """What an attempt does about samples that kill or stop their worker.
 
@@ -44,7 +45,7 @@ NO_PRECAUTIONS: Final = Precautions()
 _ERRORS: Final = (Exception, SystemExit)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Caught:
     """Takes the place of a sample that raised an error, until it is decided what happens to the sample."""
 

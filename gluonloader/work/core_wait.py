@@ -1,4 +1,4 @@
-"""How long a thread has waited for a core, as the scheduler of Linux counts it.
+"""How long a thread has waited for a core, as the scheduler of Linux counts it, and how it leaves a core to others.
 
 A thread that could compute waits for a core while other threads and programs use all of them. This is neither CPU time
 nor waiting for data.
@@ -29,6 +29,15 @@ def core_wait_ns() -> int:
     if opened is None or opened.thread != threading.get_native_id():
         opened = _local.opened = _Statistics()
     return opened.core_wait_ns()
+
+
+def give_way() -> None:
+    """Makes sure that the training thread keeps its core when the calling thread wakes; see NOTE [spinning]."""
+    try:
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except (AttributeError, OSError):
+        pass  # not Linux, or forbidden; it only matters for speed
 
 
 def close_statistics() -> None:

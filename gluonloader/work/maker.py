@@ -23,6 +23,7 @@ from ..declared import draws
 from ..errors import BatchifyError
 from ..indices import Keys
 from ..locks import Lock
+from ..memory import for_samples
 from ..randomness import (
     Draws,
     Held,
@@ -193,7 +194,8 @@ class BatchMaker(Maker):
         return self.batchify(task, samples)
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None, streams: Streams) -> ShardBatch | ShardEnd:
-        read = streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
+        with for_samples():
+            read = streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
         self.timer.note_read()
         if len(read.samples) < chunk.size:
             return read.as_end()

@@ -19,6 +19,7 @@ from ..dataset.bulk import bulk_read, read, read_by
 from ..declared import is_async
 from ..guests.torch_data import tensors_of
 from ..indices import Keys, as_list
+from ..memory import set_allocator
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .side_by_side import ReadingThreads, SharedRead
 from .task import Job, OnRow, Task, located, located_bulk, located_sample
@@ -131,13 +132,17 @@ class OneByOne:
         dataset, batching = self._dataset, False
         indices = keys if isinstance(keys, list) else keys.tolist()
         batch.row = 0
+        allocate = set_allocator(None)  # as `for_samples`, which takes longer
         try:
             if on_row is not None:
                 on_row(0)
             first = dataset[indices[0]]
             batching = True  # `Gathered` allocates the batch's arrays
-            gathers = self._gathers and len(indices) > 1 and holds_large_array(first)
-            samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
+            samples: list[Any] | Gathered = [first]
+            if self._gathers and len(indices) > 1 and holds_large_array(first):
+                set_allocator(allocate)
+                samples = Gathered(first, len(indices))
+                set_allocator(None)
             batching = False
             del first  # so that the next sample can use its memory
             rest = enumerate(indices[1:], 1)
@@ -154,6 +159,8 @@ class OneByOne:
             else:
                 error = located_sample(error, dataset, indices[batch.row], task)
             raise error
+        finally:
+            set_allocator(allocate)
         batch.row = None
         return samples
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..interrupts import Uninterrupted, from_signal_handler
 from ..locks import Lock
+from ..memory import for_samples
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .info import RunningAs, get_worker_info
 
@@ -42,7 +43,7 @@ class SharedRead:
         before, batch = current_batch(), CurrentBatch(self._seed)
         try:
             set_current_batch(batch)
-            with RunningAs(self._info):
+            with RunningAs(self._info), for_samples():
                 self._read_rows(batch)
         finally:
             set_current_batch(before)

@@ -31,6 +31,7 @@ from ..checks import ErrorAction
 from ..dataset.iterable import Transform, split_steps, unwrap
 from ..dataset.opening import NewestIterators, drop_unused_iterators
 from ..describe import class_name
+from ..messages import message
 from ..randomness import batch_seed
 from .open_shard import OpenShard
 from .task import Chunk, Hint, OnRow, located
@@ -42,7 +43,7 @@ _CHUNKS_PER_STREAM: Final = 2  # chunks that stay in memory: if a batch does not
 Seed = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ShardBatch:
     """A batch of one shard of an iterable dataset; for `hint` and `first` see `ChunkSamples`."""
 
@@ -51,7 +52,7 @@ class ShardBatch:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ShardEnd:
     """The last samples of a shard, too few for a batch, perhaps none; for `first` see `ChunkSamples`."""
 
@@ -59,7 +60,7 @@ class ShardEnd:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ChunkSamples:
     """The samples that a worker has read for a chunk."""
 

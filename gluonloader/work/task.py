@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..checks import ErrorAction
 from ..errors import BatchifyError, add_note, text_of
 from ..indices import Keys, as_list
 from ..interrupts import from_signal_handler
+from ..messages import message
 
 OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Reading:
     """How samples are read; see the arguments of `DataLoader` with these names."""
 
@@ -25,7 +26,7 @@ class Reading:
     reseed_generators: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Job:
     """How the batches of a loader are made; for fields without a comment see the arguments of `DataLoader`."""
 
@@ -41,7 +42,7 @@ class Job:
     reading: Reading = field(default_factory=Reading)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Hint:
     """A point in a source from which a worker can read without reading what comes before it."""
 
@@ -49,7 +50,7 @@ class Hint:
     state: Any  # the state of the source there, as JSON; None at group 0
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Chunk:
     """The samples of one shard that make one batch."""
 
@@ -67,7 +68,7 @@ class Chunk:
         return self.size
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Samples:
     """Samples that workers have read before (leftovers of shards), to be combined into one batch."""
 
@@ -77,9 +78,9 @@ class Samples:
         return len(self.samples)
 
 
-@dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
+@message(frozen=True, slots=True, eq=False)
 class Task:
-    """One batch to make. Nobody changes a task."""
+    """One batch to make."""
 
     epoch: int
     batch: int  # number of the batch in its epoch, from 0; negative for a leftover that is read again

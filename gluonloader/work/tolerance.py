@@ -9,13 +9,14 @@ A `Bad` takes the row of its sample until the batch is made. So no row, no chunk
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..batchify import Gathered
 from ..declared import is_async
 from ..errors import add_note, forget_variables, notes_of, text_of
 from ..indices import Keys
+from ..memory import for_samples
+from ..messages import message
 from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
 from .caught import BULK, NO_ROW, Caught, GivenUp, Precautions, catching
 from .info import BadSample
@@ -41,7 +42,7 @@ class Skip:
 SKIP: Final = Skip()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Tolerated:
     """A batch in which some samples raised errors."""
 
@@ -50,7 +51,7 @@ class Tolerated:
     is_empty: bool  # all samples were left out, and there is no batch
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Bad:
     """Takes the place of a sample until the batch is made."""
 
@@ -58,7 +59,7 @@ class Bad:
     value: Any  # SKIP, or what the sample is replaced by
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Parted:
     """The samples that make a batch, and those that raised an error."""
 
@@ -129,7 +130,8 @@ class Tolerance:
 
     def read_one(self, index: Any) -> Any:
         dataset = catching(self._job.dataset)
-        return dataset[index] if self._event_loop is None else self._event_loop.run(lambda: dataset[index])
+        with for_samples():
+            return dataset[index] if self._event_loop is None else self._event_loop.run(lambda: dataset[index])
 
 
 class _TolerantRead:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..locks import Lock
+from ..messages import message
 from .core_wait import core_wait_ns
 
 try:
@@ -33,7 +34,7 @@ _LONG_LOG: Final = 4096  # reports; a longer log is folded
 _LONG_NS: Final = 1_000_000  # to measure resources takes some us, so it is done only if batches take longer than this
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Resources:
     """What a process or a thread has used since its start.
 
@@ -152,7 +153,7 @@ class WorkerStats:
 NOTHING_SPENT: Final = WorkerStats()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class BatchReport:
     """The report on one batch; times in nanoseconds of `time.perf_counter_ns`.
 

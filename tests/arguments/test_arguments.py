@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_program
+from conftest import FORK, run_program
 
 import gluonloader as gl
 from gluonloader.limits import available_cores
@@ -81,6 +81,17 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, s
         gl.DataLoader(DATA, **arguments)
     assert said in str(caught.value)
     assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_number_that_no_float_can_hold_is_refused():
+    with pytest.raises(ValueError, match=r"timeout=10000.*: must be a number of seconds > 0"):
+        gl.DataLoader(DATA, 1, timeout=10**400)
+
+
+@pytest.mark.parametrize("memory_limit", [2**64, 10**400, f"{10**400} TB"], ids=["2**64", "10**400", "text"])
+def test_any_large_memory_limit_is_accepted(memory_limit):
+    with FORK.loader(DATA, 1, memory_limit=memory_limit) as loader:
+        assert len(list(loader)) == len(DATA)
 
 
 @pytest.mark.parametrize("timeout", [5, 0.5, np.int64(5), np.float32(0.5), None])

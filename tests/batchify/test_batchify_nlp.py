@@ -237,6 +237,12 @@ def test_tensors_give_tensors(dtype):
         assert lengths.tolist() == [1, 3]
 
 
+def test_an_int_of_a_tensor_that_does_not_fit_in_the_dtype_is_an_error():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(BatchifyError, match="sample 1 of the batch: 300 does not fit in dtype=int8"):
+        Pad(dtype="int8")([torch.tensor([1, 2]), torch.tensor([300])])
+
+
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_a_loader_yields_batches_lengths_and_masks(way):
     data = [(list(range(i + 1)), i) for i in range(6)]

@@ -121,8 +121,19 @@ def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
 def test_pad_names_the_int_that_does_not_fit_in_its_dtype(dtype):
     samples = [np.array([1, 2]), np.array([], np.int64), np.array([[3]], np.int16)[0]]
     assert Pad(dtype=dtype)(samples).tolist() == [[1, 2], [0, 0], [3, 0]]
-    with pytest.raises(BatchifyError, match=rf"sample 2 of the batch: 300 does not fit in dtype={dtype}"):
-        Pad(dtype=dtype)([*samples[:2], np.array([5, 300])])
+    for wrong in (np.array([5, 300]), [np.array(5), np.array(300)]):
+        with pytest.raises(BatchifyError, match=rf"sample 2 of the batch: 300 does not fit in dtype={dtype}"):
+            Pad(dtype=dtype)([*samples[:2], wrong])
+    with pytest.raises(BatchifyError, match="sample 1 of the batch: .*300"):  # some versions of NumPy raise an error
+        Pad(dtype=dtype)([[1], [300]])
+    with pytest.raises(BatchifyError, match=rf"sample 0 of the batch: 300 does not fit in dtype={dtype}"):
+        Pad(dtype=dtype)([np.int64(300)])
+
+
+@pytest.mark.parametrize("others", [[], [np.array([-1])]], ids=["alone", "beside int64"])
+def test_pad_names_the_smallest_int_that_does_not_fit_in_int64(others):
+    with pytest.raises(BatchifyError, match="sample 0 of the batch: 9223372036854775808 does not fit in dtype=int64"):
+        Pad(dtype="int64")([np.array([2**63], np.uint64), *others])
 
 
 def test_pad_names_the_sample_that_is_not_of_its_dtype():
@@ -156,6 +167,20 @@ def test_append_inserts_the_axis_at_batch_axis():
     samples = [np.zeros((2, 3)), np.zeros((4, 5))]
     assert [one.shape for one in Append(batch_axis=1)(samples)] == [(2, 1, 3), (4, 1, 5)]
     assert [one.shape for one in Append(batch_axis=-1)(samples)] == [(2, 3, 1), (4, 5, 1)]
+
+
+@pytest.mark.parametrize("expand", [True, False])
+def test_append_copies_the_samples(expand):
+    sample = np.ones(2)
+    frozen, zero = np.array([1.0, 1.0], ">f4"), np.array(1)
+    frozen.flags.writeable = False
+    batch = Append(expand)([sample, frozen, zero])
+    for array in batch:
+        array += 1
+    assert [array.ravel().tolist() for array in batch] == [[2, 2], [2, 2], [2]]
+    assert [array.dtype for array in batch] == ["f8", "f4", "i8"]
+    assert sample.tolist() == frozen.tolist() == [1, 1]
+    assert zero == 1
 
 
 def test_append_names_the_sample_that_is_no_array():

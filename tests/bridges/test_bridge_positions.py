@@ -157,6 +157,29 @@ def test_a_gluonloader_behind_a_bridge_resumes_exactly(last_batch):
     assert_resumes_exactly(lambda: bridge(DataLoader(range(11), 3, True, last_batch=last_batch, seed=1), 3), epochs=2)
 
 
+@pytest.mark.parametrize("is_function", [False, True])
+@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
+def test_no_epoch_comes_twice_after_the_last_batch_of_a_gluonloader(is_function, last_batch):
+    """The position of a DataLoader after that batch is the start of its next epoch."""
+
+    def loader():
+        return DataLoader(range(8), 3, True, last_batch=last_batch, seed=1)
+
+    def make():
+        return bridge(loader if is_function else loader())
+
+    with make() as batches:
+        whole = [[batch.tolist() for batch in batches] for _ in range(3)]
+    with make() as batches:
+        iterator = iter(batches)
+        for _ in whole[0]:
+            next(iterator)
+        state = batches.state_dict()
+    with make() as batches:
+        batches.load_state_dict(state)
+        assert [[batch.tolist() for batch in batches] for _ in range(state["epoch"], 3)] == [[], *whole[1:]]
+
+
 def test_hugging_faces_streams_resume_exactly():
     datasets = load_or_skip("datasets")
 

@@ -3,21 +3,38 @@
 import numpy as np
 import pytest
 
-from gluonloader import ArrayDataset, DataLoader, Rows, SimpleDataset, StackDataset, Subset
+from gluonloader import ArrayDataset, DataLoader, Rows, SimpleDataset, StackDataset, Subset, random_split
 from gluonloader.batchify import Append, Group, Pad, Stack, default_batchify
 from gluonloader.errors import BatchifyError
 
 
-def test_columns_of_pandas_are_refused_or_read_by_position():
+def test_columns_of_pandas_are_refused():
     pandas = pytest.importorskip("pandas")
     column = pandas.Series([10, 20, 30], index=[2, 0, 1])
     for make in (
         lambda: ArrayDataset(np.arange(3), column),
         lambda: StackDataset(x=np.arange(3), y=column),
         lambda: DataLoader(column, 3),
+        lambda: SimpleDataset(column),
+        lambda: Subset(column, [0, 2]),
+        lambda: SimpleDataset([1]) + column,
+        lambda: random_split(column, [2, 1]),
     ):
         with pytest.raises(ValueError, match=r"found by the labels of its index, .* pass series.to_numpy"):
             make()
+    for labels in (["b", "a"], np.array(["b", "a"])):
+        assert list(Subset(pandas.Series([10, 20], index=["a", "b"]), labels)) == [20, 10]
+
+
+def test_columns_of_pandas_are_read_by_position_if_they_or_a_subclass_allow_it():
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series([10, 20, 30], index=[2, 0, 1])
+
+    class ByPosition(SimpleDataset):
+        def __getitem__(self, index):
+            return self._data.iloc[index]
+
+    assert next(iter(DataLoader(ByPosition(column), 3))).tolist() == [10, 20, 30]
     usual = pandas.Series([10, 20, 30])
     assert next(iter(DataLoader(ArrayDataset(np.arange(3), usual), 3)))[1].tolist() == [10, 20, 30]
     for rows in (Rows({"x": column}), Rows({"x": column}, [0, 1, 2])):

@@ -142,6 +142,28 @@ def test_a_death_counts_only_against_the_batch_that_had_started(tmp_path):
         assert loader.stats().deaths == 4
 
 
+def test_the_batches_of_a_dead_worker_are_made_before_later_ones(tmp_path):
+    """A worker gets at most 32 batches, so others still wait in the program when it dies."""
+    with FORK.loader(DiesAtThree(tmp_path), 1, num_workers=1, prefetch=60) as loader:
+        assert len(list(loader)) == 60
+    assert (tmp_path / "made").read_text().split() == list(map(str, range(60)))
+
+
+class DiesAtThree(Numbered):
+    """Writes down each index that it reads; sample 3 ends the worker once, before that."""
+
+    def __init__(self, folder):
+        super().__init__(60)
+        self.folder = folder
+
+    def __getitem__(self, index):
+        if index == 3 and first_time(self.folder / "flag"):
+            os._exit(3)
+        with (self.folder / "made").open("a") as file:
+            file.write(f"{index} ")
+        return index
+
+
 @pytest.mark.usefixtures("no_leaks")
 def test_workers_that_are_killed_from_outside_before_their_first_batch_are_replaced():
     with FORK.loader(Numbered(), 4, num_workers=5) as loader:

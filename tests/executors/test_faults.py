@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import FORK, ONE_FORK, OVER_RAY, children, eventually, workers
+from conftest import FORK, ONE_FORK, OVER_RAY, children, eventually, scarce_descriptors, workers
 from samples import Numbered
 from started import OnlyInWorkers
 
@@ -137,7 +137,7 @@ def test_workers_are_forked_in_the_thread_that_asks_for_batches(monkeypatch):
     [
         ("exit", "exit code 3"),
         ("segfault", "SIGSEGV"),
-        ("kill", "SIGKILL.*the kernel did not report that the memory of this cgroup was exhausted"),
+        ("kill", "SIGKILL.*the kernel has counted no out-of-memory kill in this cgroup"),
     ],
 )
 def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
@@ -339,6 +339,12 @@ def test_a_forked_child_starts_workers_of_its_own():
         os.close(read)
         os.waitpid(child, 0)
         assert set(workers(loader)) == mine
+
+
+def test_too_few_descriptors_for_the_workers_are_an_error_that_says_how_to_raise_the_limit():
+    with scarce_descriptors(40, left=24), pytest.raises(OSError, match="Too many open files: .*`ulimit -n`"):
+        with FORK.loader(Numbered(40), 4, num_workers=16) as loader:
+            list(loader)
 
 
 @pytest.mark.slow

@@ -341,6 +341,17 @@ def test_an_interrupted_flush_or_load_loses_nothing(any_way, call):
 
 
 @pytest.mark.slow
+def test_an_interrupted_start_leaves_no_second_error(monkeypatch):
+    later = []
+    monkeypatch.setattr("sys.unraisablehook", later.append)
+    for signalled in at_every_point(1):
+        loader = SERIAL.loader(IterableDataset(lambda: iter(range(4))), 2)
+        with signalled, contextlib.suppress(Alarm):
+            next(iter(loader))
+        assert not later, signalled.where
+
+
+@pytest.mark.slow
 def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
     with any_way.loader(Samples(), 4, timeout=20) as loader:
         iterator = iter(loader)

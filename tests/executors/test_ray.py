@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,8 +109,9 @@ def test_a_cluster_with_room_for_one_of_two_workers_gives_all_batches(limit):
         assert sum(lane.ready for lane in crew(loader).lanes.values()) == 1
 
 
-def test_without_ray_the_error_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
+@pytest.mark.parametrize("found", [None, SimpleNamespace(__file__=None)], ids=["nothing", "a folder"])
+def test_without_ray_the_error_says_how_to_install_it(found, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", found)
     with pytest.raises(MissingExtraError, match=r'pip install "gluonloader\[ray\]"'):
         RAY.loader(range(4), 2)
 

@@ -242,6 +242,35 @@ def test_a_rank_that_leaves_a_stopped_server_does_not_end_it_for_the_others():
     assert found == [(100, True), None]
 
 
+def stopped_server(rank, number, name, together):
+    """Rank 0 stops the server while the other rank joins it."""
+    if rank:
+        together.wait(60)
+        try:
+            loader_of(rank, number, name, Numbered(40), timeout=1).close()
+        except gl.errors.WorkerStartError as error:
+            return str(error)
+        finally:
+            together.wait(60)
+        return ""
+    with loader_of(rank, number, name, Numbered(40)) as loader:
+        lists(loader)
+        (server,) = server_of(loader)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            together.wait(60)
+            together.wait(60)
+        finally:
+            os.kill(server, signal.SIGCONT)
+        return server
+
+
+def test_a_rank_that_joins_a_stopped_server_gets_an_error_that_names_it():
+    server, text = over_ranks(2, stopped_server, 2, new_name(), multiprocessing.Barrier(2))
+    assert f"(pid {server}) is stopped, and has not answered for timeout=1 seconds" in text
+    assert f"kill -CONT {server}" in text
+
+
 def test_the_last_rank_ends_a_server_that_is_stopped():
     with loader_of(0, 1, new_name(), Numbered(40)) as loader:
         list(loader)
@@ -402,14 +431,31 @@ class ExitsAtFirst(Numbered):
         return super().__getitem__(index)
 
 
-def read_exits(rank, number, name, dataset):
-    with loader_of(rank, number, name, dataset) as loader:
+def read_exits(rank, number, name, dataset, **arguments):
+    with loader_of(rank, number, name, dataset, **arguments) as loader:
         return lists(loader)
 
 
 def test_samples_that_end_their_worker_once(tmp_path):
     found = over_ranks(2, read_exits, 2, new_name(), ExitsAtFirst(tmp_path))
     assert found == [lists(loader_of(rank, 2, None, Numbered(80))) for rank in range(2)]
+
+
+class EndsServer(ExitsAtFirst):
+    """Some samples end the server of their worker, each of them once."""
+
+    def __getitem__(self, index):
+        if index % self.every == 3 and first_time(self.folder / str(index)):
+            with contextlib.suppress(ProcessLookupError):  # another worker has ended it
+                os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
+            signal.pause()
+        return super().__getitem__(index)
+
+
+def test_the_end_of_the_server_does_not_count_as_a_death_of_its_workers(tmp_path):
+    dataset = EndsServer(tmp_path, every=40)
+    found = read_exits(0, 1, new_name(), dataset, executor=Processes(max_retries=0))
+    assert found == lists(loader_of(0, 1, None, Numbered(80)))
 
 
 def stopped_while_workers_end(rank, number, name, dataset):

@@ -27,6 +27,7 @@ class Cache:
 
     def __init__(self, room, block=SIZE):
         self.room, self.options = room, SimpleNamespace(block=block, limit=4096 * room, requests=16)
+        self.fetched_ns = count().__next__  # it always fetches something
 
     def __repr__(self):
         return f"Cache({self.room})"
@@ -222,3 +223,30 @@ def test_rows_that_are_carried_over_need_no_blocks_until_they_are_read(told):
         last_batch="rollover",
     )
     assert [len(list(loader)) for _ in range(2)] == [2, 3]
+
+
+def test_a_cache_that_had_all_blocks_of_an_epoch_is_told_nothing_until_it_fetches_something(told):
+    cache = Cache(1000)
+    cache.fetched_ns = lambda: fetched
+    with DataLoader(Numbers(100, cache), 5, shuffle=True, seed=1) as loader:
+        fetched = 1
+        batches = iter(loader)
+        next(batches)
+        fetched = 2
+        for _ in range(2):  # the first of these epochs has fetched something
+            before = len(told)
+            list(batches)
+            batches = iter(loader)
+            next(batches)
+            assert len(told) > before
+        list(batches)
+        before = len(told)
+        batches = iter(loader)
+        list(islice(batches, 12))
+        assert len(told) == before
+        fetched = 3
+        list(islice(batches, 8))
+        assert len(told) > before
+        before = len(told)
+        next(iter(loader))
+        assert len(told) > before

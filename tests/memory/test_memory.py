@@ -287,6 +287,53 @@ def test_batchify_functions_may_write_into_the_batch_and_return_views_of_it(proc
     assert second["other"].tolist() == [0, 1, 2]
 
 
+class Keeps(gl.Dataset):
+    """Makes the arrays of its samples with functions of the library, and keeps them for all epochs."""
+
+    def __init__(self, length):
+        self.length, self.kept = length, {}
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if index not in self.kept:
+            self.kept[index] = gl.default_batchify([np.full((3, 5), index), np.full((3, 5), -index)])
+        return self.kept[index]
+
+
+class ReadsAhead:
+    def __iter__(self):
+        kept = Keeps(100)
+        samples = [kept[index] for index in range(50)]
+        for index in range(50, 100):
+            samples.append(kept[index])
+            yield samples.pop(0)
+        yield from samples
+
+
+def joined_with_bulk_reads():
+    return Keeps(90) + gl.ArrayDataset(np.array([np.full((2, 3, 5), index) for index in range(90, 100)]))
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: Keeps(100), {}),
+        (lambda: Keeps(100), {"concurrency": 2}),
+        (joined_with_bulk_reads, {}),
+        (lambda: gl.IterableDataset(ReadsAhead()), {}),
+    ],
+    ids=["one by one", "concurrency", "joined with bulk reads", "iterable"],
+)
+def test_datasets_may_keep_arrays_that_functions_of_the_library_make(make, options, way):
+    with way.loader(make(), 4, **options) as loader:
+        for _ in range(3):
+            samples = [sample for batch in loader for sample in batch]
+            assert sorted(sample[0].min() for sample in samples) == list(range(100))
+            assert all(np.ptp(sample[0]) == 0 for sample in samples)
+
+
 def padded_by_numpy(samples):
     lengths = np.array(list(map(len, samples)))
     batch = gl.empty((len(samples), lengths.max()), np.float32)

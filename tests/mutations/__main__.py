@@ -1,6 +1,6 @@
 """Puts one fault after another into a copy of the package, and runs the tests of the part that has the fault.
 
-    python tests/mutations              all mutations; some hours on 2 cores
+    python tests/mutations              all mutations; about half an hour on 2 cores
     python tests/mutations loan seeds   those whose names, or the names of their NOTEs, contain one of these words
     python tests/mutations --list       their names
     python tests/mutations --save       all, and writes down in caught_by.json which test has caught each

@@ -208,12 +208,6 @@ MUTATIONS = [
         note="interrupts",
     ),
     Mutation(
-        "an unread lane: replies are removed one too few",
-        "executors/process/socket_lane.py",
-        "        self.socket.recv(len(replies) * REPLY_BYTES)\n",
-        "        self.socket.recv(max(1, len(replies) - 1) * REPLY_BYTES)\n",
-    ),
-    Mutation(
         "replies leave the socket before they are handled",
         "executors/lanes/lane_executor.py",
         "        for reply in replies:\n"
@@ -268,7 +262,7 @@ MUTATIONS = [
     ),
     Mutation(
         "workers compete with the training thread for its core",
-        "executors/process/worker.py",
+        "work/core_wait.py",
         "        if os.sched_getscheduler(0) == os.SCHED_OTHER:\n",
         "        if False:\n",
         note="spinning",
@@ -345,12 +339,6 @@ MUTATIONS = [
         "        self._lock = Lock()\n",
         "        self._lock = threading.RLock()\n",
         note="locks",
-    ),
-    Mutation(
-        "the leader forgets to wake the threads that wait",
-        "executors/lanes/lane_executor.py",
-        "                self._followers.discard(window)\n                self._wake_followers()\n",
-        "                self._followers.discard(window)\n",
     ),
     Mutation(
         "a thread that has got its batch stays the leader",

@@ -37,8 +37,8 @@ MUTATIONS = [
     Mutation(
         "a block is used that was removed just before it was locked",
         "stores/folder.py",
-        "        if not os.fstat(file.fileno()).st_nlink:\n",
-        "        if False:\n",
+        "        if os.fstat(file.fileno()).st_nlink:\n",
+        "        if True:\n",
         note="block locks",
     ),
     Mutation(
@@ -112,6 +112,12 @@ MUTATIONS = [
         "        if False:\n            self._ahead =",
     ),
     Mutation(
+        "a loader whose cache had all blocks never looks ahead again",
+        "loading/ahead.py",
+        "self._delivered % _FEWEST_BATCHES == 0 and self._has_fetched():\n",
+        "False:\n",
+    ),
+    Mutation(
         "a loaded position that was left still says where its epoch starts",
         "loading/index_source.py",
         "            self._loaded.irregular = self._loaded.drawn = None\n",
@@ -144,14 +150,14 @@ MUTATIONS = [
     Mutation(
         "a sample that lies in several blocks ends with the first one",
         "stores/cache.py",
-        "        several = stops > self.bounds.stops[self.bounds.places(starts)]\n",
-        "        several = stops < starts\n",
+        "            if stop > block.nbytes:\n",
+        "            if False:\n",
     ),
     Mutation(
         "the first sample of a block is read from the block before it",
         "stores/bounds.py",
-        'self.starts.searchsorted(starts, "right") - 1, 0)',
-        'self.starts.searchsorted(starts, "left") - 1, 0)',
+        'self.starts[1:].searchsorted(starts, "right")',
+        'self.starts[1:].searchsorted(starts, "left")',
     ),
     # -- dataset --------------------------------------------------------------------------------------------------
     Mutation(
@@ -601,14 +607,14 @@ MUTATIONS = [
     Mutation(
         "the memory of a served batch is free although a consumer refers to it",
         "serving/distribution.py",
-        "        if item.settled and not item.holders and item.kind is Kind.BATCH:\n",
-        "        if item.settled and item.kind is Kind.BATCH:\n",
+        "        if item.number < self._oldest and not is_held and item.kind is Kind.BATCH:\n",
+        "        if item.number < self._oldest and item.kind is Kind.BATCH:\n",
     ),
     Mutation(
         "the position of a server counts batches that a consumer has not received",
         "serving/distribution.py",
-        "        return place.next <= oldest or oldest in place.sent\n",
-        "        return place.next <= oldest\n",
+        "        return place.next <= self._oldest or self._oldest in place.sent\n",
+        "        return place.next <= self._oldest\n",
     ),
     Mutation(
         "a consumer does not get again what was lost on the way",
@@ -626,7 +632,7 @@ MUTATIONS = [
     Mutation(
         "the memory of a served batch is free although a forked child may read it",
         "serving/mapping.py",
-        "        mappings._inherited.update(mappings.lent)  # NOTE [kept memory]\n",
+        "        mappings.inherited.update(mappings.lent)  # NOTE [kept memory]\n",
         "        pass\n",
         note="kept memory",
     ),
@@ -637,10 +643,10 @@ MUTATIONS = [
         "        return False\n",
     ),
     Mutation(
-        "a batch that is no view of its slab is sent without its bytes",
+        "the slab of a served batch is used again while consumers read it",
         "serving/parcel.py",
-        "            if 0 <= offset <= slab.size - array.nbytes and array.flags.forc:\n",
-        "            if offset <= slab.size - array.nbytes and array.flags.forc:\n",
+        "        kept = [whole.loan]\n",
+        "        kept = [whole.slab]\n",
     ),
     Mutation(
         "consumers may keep the copy that takes the last room, so no other batch can be made",
@@ -771,8 +777,8 @@ MUTATIONS = [
     Mutation(
         "tokens that do not fit in the dtype are wrapped",
         "text/pack_rows.py",
-        "        self._check(values, out.dtype)\n",
-        "",
+        "own = self._checked(values, out.dtype)",
+        "own = list(values)",
     ),
     Mutation(
         "the fields of a carried document are lost",

@@ -1,12 +1,13 @@
 """Every argument of the constructor: the batches of two epochs are the same as torch's."""
 
 import itertools
+from collections import deque
 
 import numpy as np
 import pytest
 from parity import Drawn
 
-from .sides import Numbers, compared, epoch, epochs, same, torch
+from .sides import OURS, Numbers, compared, epoch, epochs, same, torch
 
 data = torch.utils.data
 
@@ -63,6 +64,7 @@ LOADERS = {
     "iterator as batch_sampler": lambda L, n: L(range(6), batch_sampler=iter([[1, 2], [3]]), num_workers=n),
     # With one worker, since with several any of them may make a batch.
     "worker_init_fn": lambda L, n: L(Length(8), 1, worker_init_fn=remember, num_workers=min(n, 1)),
+    "a bool as num_workers": lambda L, n: L(Numbers(), 3, num_workers=n > 0),
     "timeout": lambda L, n: L(Numbers(), 4, timeout=50 if n else 0, num_workers=n),
     "context": lambda L, n: L(Numbers(), 3, num_workers=1, multiprocessing_context=CONTEXT),
     "positions": lambda L, n: L(
@@ -189,6 +191,23 @@ COLLATES = {
 @compared
 def test_collate_fn(L, workers, kind):
     return epochs(L(Numbers(), 3, collate_fn=COLLATES[kind], num_workers=workers))
+
+
+class Pinnable:
+    def __init__(self, pinned=False):
+        self.pinned = pinned
+
+    def pin_memory(self):
+        return Pinnable(True)
+
+
+def test_pinned_batches_call_pin_memory_of_their_objects(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    made = {"deque": deque([Pinnable()]), "own": Pinnable()}
+    batch = next(iter(OURS(Numbers(), 4, collate_fn=lambda samples: made, pin_memory=True)))
+    assert type(batch["deque"]) is deque
+    assert batch["deque"][0].pinned
+    assert batch["own"].pinned
 
 
 def test_pin_memory_without_an_accelerator(workers):

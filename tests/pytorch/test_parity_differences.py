@@ -54,6 +54,21 @@ class Locked:
         self.lock = threading.Lock()
 
 
+class DrawnAtOnce(data.Sampler):
+    """Draws its order when `iter` is called, before the first index is needed."""
+
+    def __iter__(self):
+        return iter(torch.randperm(20).tolist())
+
+
+def orders_without_and_with_workers_are_equal(L):
+    def order(num_workers):
+        torch.manual_seed(0)
+        return lists(L(range(20), None, sampler=DrawnAtOnce(), num_workers=num_workers))
+
+    return order(0) == order(2)
+
+
 class Meeting(data.Dataset):
     """The first sample is finished only after the third one was read."""
 
@@ -166,9 +181,15 @@ def from_a_worker(L):
     return batch
 
 
+def views_share_memory(L):
+    ((whole, part),) = L([1], collate_fn=lambda samples: (made := torch.zeros(4), made[:2]), num_workers=1)
+    whole[0] = 1
+    return part[0].item() == 1
+
+
 def resized(L):
-    (batch,) = L([torch.zeros(4096)] * 2, 2)
-    return tuple(batch.resize_(3, 4096).shape)
+    (batch,) = L([torch.zeros(300_000)] * 2, 2)
+    return tuple(batch.resize_(3, 300_000).shape)
 
 
 ONE, SPAWN = {"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}
@@ -182,6 +203,7 @@ FOUR = [0, 1, 2, 3]
          None, True),
     Case("functions-checked",
          lambda L: error_names("worker_init_fn", lambda: L([1], **ONE, worker_init_fn=3)), None, True),
+    Case("text-datasets", lambda L: error_names("list(text)", lambda: list(L("ab"))), None, True),
     Case("timeout-without-workers", lambda L: samples(L(range(4), 2, timeout=5)), "AssertionError", FOUR),
     Case("copies", copies_of_a_running_loader, OTHER, (FOUR, FOUR, FOUR)),
     Case("data-pipes", lambda L: error_names("IterDataPipe", lambda: L(pipes.IterableWrapper([1]))), None,
@@ -195,6 +217,7 @@ FOUR = [0, 1, 2, 3]
     Case("stream-random-numbers", draws_as_the_program_has_seeded, True, False),
     Case("free-workers", lambda L: samples(L(Meeting(), 1, num_workers=2)), "AssertionError", list(range(6))),
     Case("several-iterators", zipped_with_itself, OTHER, [([i, i + 1],) * 2 for i in (0, 2, 4, 6)]),
+    Case("sampler-calls", orders_without_and_with_workers_are_equal, False, True),
     Case("late-streams", opened_before_and_after_the_first_batch, (1, 1), (0, 1)),
     # Batches
     Case("array-strides", lambda L: lists(L([np.arange(3)[::-1]] * 2, 2)), "ValueError", [[[2, 1, 0]] * 2]),
@@ -207,7 +230,8 @@ FOUR = [0, 1, 2, 3]
          lambda L: error_names("batch_sampler", lambda: list(L([0, 1], batch_sampler=[[1], []], collate_fn=list))),
          None, True),
     Case("contiguous-batches", lambda L: [each.is_contiguous() for each in from_a_worker(L)], OTHER, [True] * 3),
-    Case("resize", resized, (3, 4096), "RuntimeError"),
+    Case("separate-views", views_share_memory, True, False),
+    Case("resize", resized, (3, 300_000), "RuntimeError"),
     # Errors and workers
     Case("error-classes",
          lambda L: getattr(raised(L(Spoiled(2, 1, Detailed(5, "a")), 2, num_workers=1)), "code", None), None, 5),

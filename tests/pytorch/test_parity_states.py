@@ -206,6 +206,19 @@ def test_what_counts_its_epochs_goes_on_after_a_state_between_two_epochs(L, kind
     assert lists(resumed) == lists(loader)
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_sampler_that_counts_its_epochs_goes_on_after_a_state_after_the_last_batch(persistent, workers):
+    def make():
+        own = {"num_workers": workers, "persistent_workers": persistent and workers > 0}
+        return OURS(range(6), 2, sampler=OwnEpochs(), **own)
+
+    loader, resumed = make(), make()
+    state, _ = left_after(loader, len(loader))
+    wanted = [lists(loader) for _ in range(2)]
+    assert continued(resumed, state) == []
+    assert [lists(resumed) for _ in range(2)] == wanted
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_the_second_epoch(workers):
     for L in (stateful, OURS):
@@ -218,6 +231,31 @@ def test_a_state_of_the_second_epoch(workers):
         again = made(L, "shuffle", workers)
         assert continued(again, state) == rest
         assert L is stateful or lists(again) == wanted[2]
+
+
+class Reads(data.Dataset):
+    """Counts in each worker how many samples it has read, and saves the count."""
+
+    count = 0
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        self.count += 1
+        return self.count
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+@differs("states-in-workers")
+def test_workers_start_with_the_dataset_of_the_program_after_a_resume(loader_class):
+    state, _ = left_after(loader_class(Reads(), 2, num_workers=1), 1)
+    assert continued(loader_class(Reads(), 2, num_workers=1), state) == [[1, 2], [3, 4]]
 
 
 @differs("json-states", raises=TypeError)

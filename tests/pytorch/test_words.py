@@ -54,6 +54,24 @@ def test_notes_of_errors(workers):
     assert "Replicas" not in str(said(caught.value))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "last", "text"),
+    [
+        (RuntimeError, (torch.zeros(3), 0), "at [0]: it has shape (3,), but other samples have shape (2,)"),
+        (TypeError, None, "it is None, which cannot be stacked"),
+    ],
+)
+def test_notes_name_the_sample_that_torch_cannot_collate(workers, kind, last, text):
+    with pytest.raises(kind) as caught:
+        list(OURS([(torch.zeros(2), 0)] * 3 + [last], 4, num_workers=workers))
+    cause, place = said(caught.value)[1:3]
+    assert cause.startswith("gluonloader: sample 3 of the batch")
+    assert text in cause
+    assert "batchify_fn" not in cause
+    assert place == "gluonloader: in collate_fn, batch 0 of epoch 0"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -276,6 +276,22 @@ def test_get_rng_is_one_generator_within_a_batch():
     assert get_rng().random(3).tolist() != numbers
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_get_rng_draws_other_numbers_for_each_sample(concurrency):
+    loader = DataLoader(Draws(), 8, seed=0, concurrency=concurrency)
+    batches = np.concatenate([batch for _ in range(2) for batch in loader])
+    assert batches.shape == (32, 2)
+    assert len(np.unique(batches)) == batches.size
+
+
+class Draws:
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return np.array([get_rng().random(), get_rng().random()])
+
+
 def test_get_rng_does_not_depend_on_global_generators():
     set_current_seed(5)
     expected = get_rng().random()

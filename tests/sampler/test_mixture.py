@@ -212,16 +212,16 @@ def test_scheduled_weights_apply_at_their_place():
 
 
 @settings(max_examples=examples(30))
-@given(changes=st.lists(st.tuples(st.integers(0, 9000), WEIGHTS.filter(lambda w: len(w) == 3)), max_size=4))
+@given(changes=st.dictionaries(st.integers(0, 9000), WEIGHTS.filter(lambda w: len(w) == 3), max_size=4))
 def test_a_position_is_exact_after_changes_of_the_weights(changes):
     def make():
         return MixtureSampler([300, 200, 100], weights=[3, 2, 1], num_samples=10_000, seed=1)
 
     whole = make()
-    whole.schedule(changes)
+    whole.schedule(changes.items())
     order = list(whole)
     sampler = make()
-    sampler.schedule(changes)
+    sampler.schedule(changes.items())
     keys = iter(sampler)
     for drawn in (0, 700, 5000, 9999):
         keys.seek(drawn)
@@ -525,9 +525,16 @@ def test_a_linear_change_that_has_started_ends_at_its_place_if_the_schedule_is_r
     assert source[8000:].tolist() == [0] * 1000
 
 
-def test_a_linear_change_needs_two_places():
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ([(300, [0, 1])], "linear=True changes the weights from one place to another; pass at least two"),
+        ({300: [0, 1]}, r"changes={300: \[0, 1\]}: must be pairs \(k, weights\)"),
+        ((300, [0, 1]), r"changes=\(300, \[0, 1\]\): must be pairs \(k, weights\)"),
+        ([(0, [1, 0]), (300, [0, 1]), (300, [1, 0])], r"k=300: two changes have this place; .* pass k and k \+ 1"),
+    ],
+)
+def test_a_schedule_that_cannot_be_right(changes, text):
     mixture = MixtureSampler([500, 500], weights=[1, 0], num_samples=900, seed=0)
-    with pytest.raises(
-        ValueError, match="linear=True changes the weights from one place to another; pass at least two"
-    ):
-        mixture.schedule([(300, [0, 1])], linear=True)
+    with pytest.raises(ValueError, match=text):
+        mixture.schedule(changes, linear=True)

@@ -44,6 +44,27 @@ def test_a_share_of_a_sampler_without_epochs():
     assert list(share) == [0, 2, 4]
 
 
+class TooLong:
+    """Yields fewer indices than its length."""
+
+    def __len__(self):
+        return 10
+
+    def __iter__(self):
+        return iter(range(7))
+
+
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("even", ["pad", "drop"])
+def test_a_sampler_that_yields_fewer_indices_than_its_length_is_an_error(even, index):
+    text = "the length of the sampler is 10, but it has yielded 7 indices, .*; correct its __len__$"
+    with pytest.raises(ValueError, match=text):
+        list(ShardedSampler(TooLong(), 3, index, even))
+    with pytest.raises(ValueError, match=text):
+        list(DataLoader(range(10), 1, sampler=ShardedSampler(TooLong(), 3, index, even)))
+    assert list(ShardedSampler(TooLong(), 3, index, "keep")) == list(range(7))[index::3]
+
+
 def test_repr_shows_which_share_it_is():
     assert repr(ShardedSampler(range(5), 2, 1, "keep")) == "ShardedSampler(range(5), num_shards=2, index=1)"
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 import threading
+import traceback
 
 import pytest
 from conftest import eventually, in_child
@@ -99,6 +100,11 @@ def test_a_server_that_reads_nothing_is_an_error_after_the_timeout():
             read_errors(iterator, 5000)
 
 
+def functions_of(thread):
+    """The names of the functions that a thread runs, the innermost first."""
+    return [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[thread.ident])]
+
+
 def test_close_ends_the_wait_of_a_thread_for_a_server_that_reads_nothing():
     with deaf_server() as name:
         loader, errors = gl.attach(name, timeout=None), []
@@ -114,7 +120,7 @@ def test_close_ends_the_wait_of_a_thread_for_a_server_that_reads_nothing():
         with contextlib.suppress(BlockingIOError):
             while True:
                 loader._connection._socket.send(b"more")
-        assert eventually(lambda: sys._current_frames()[thread.ident].f_code.co_name == "is_ready")
+        assert eventually(lambda: functions_of(thread)[:2] == ["is_ready", "_wait"])
         closing = threading.Thread(target=loader.close, daemon=True)
         closing.start()
         closing.join(30)

@@ -19,7 +19,7 @@ import resource
 import signal
 import socket
 import threading
-from itertools import islice
+from itertools import chain, islice, repeat
 
 import numpy as np
 import pytest
@@ -106,6 +106,7 @@ def test_a_batch_in_another_order_of_axes():
 
     with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
         batches = list(loader)
+        assert loader.stats().copies == 0
     assert [batch[0].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert batches[0].shape == (500, 4)
 
@@ -255,6 +256,17 @@ def labelled():
     return gl.DataLoader([(np.full(40_000, index), index) for index in range(40)], 4, **PROCESS)
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")
+def test_the_thread_of_a_server_does_not_push_other_threads_off_their_core():
+    """If it did, a consumer that acknowledges a batch would wait until the server has handled it."""
+    before = os.sched_getscheduler(0)
+    with loader_of({}) as loader, gl.serve(loader, new_server_name()) as server, gl.attach(server.name) as consumer:
+        next(iter(consumer))
+        policies = {thread.name: os.sched_getscheduler(thread.native_id) for thread in threading.enumerate()}
+    assert policies["gluonloader-serve"] == os.SCHED_BATCH
+    assert policies[threading.main_thread().name] == os.sched_getscheduler(0) == before
+
+
 def test_a_kept_label_does_not_keep_the_memory_of_its_batch():
     with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
         labels = [label for _, label in loader]
@@ -355,8 +367,9 @@ def test_memory_limit_counts_the_copies_of_the_server():
             next(iter(loader))
 
 
-def test_memory_that_a_slow_consumer_uses_is_waited_for():
-    with Served(limited("4MB"), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+@pytest.mark.parametrize("timeout", [0.5, pytest.param(12, marks=pytest.mark.slow)])  # a server waits 10 s for others
+def test_memory_that_a_slow_consumer_uses_is_waited_for(timeout):
+    with Served(limited("4MB"), new_server_name()) as server, gl.attach(server.name, timeout=timeout) as loader:
         iterator, slow = iter(loader), gl.attach(server.name)
         found = [int(next(iterator)[0, 0])]
         with pytest.raises(
@@ -820,6 +833,15 @@ def test_attach_waits_for_the_server():
         assert reader.answer() == own()
 
 
+def test_a_wait_may_be_longer_than_the_system_allows():
+    longest = 1e300
+    with loader_of({}) as loader, gl.serve(loader, new_server_name()) as server:
+        with gl.attach(server.name, wait=longest, timeout=longest) as attached:
+            assert [batch.tolist() for batch in attached] == own()[0]
+        threading.Thread(target=server.close).start()
+        assert server.wait(longest)
+
+
 def test_a_second_server_of_a_name_is_refused():
     with Served(numbered(), new_server_name()) as server:
         with pytest.raises(ValueError, match="a server of this name runs already"):
@@ -895,13 +917,22 @@ class Stateful(gl.SequentialSampler):
         pass
 
 
-def test_a_long_state():
-    def make():
-        return gl.DataLoader(Numbered(12), 4, sampler=Stateful())
+def stateful():
+    return gl.DataLoader(Numbered(12), 4, sampler=Stateful())
 
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+
+def test_a_long_state():
+    with Served(stateful, new_server_name()) as server, gl.attach(server.name) as loader:
         assert next(iter(loader)).shape == (4, 500)
         assert "x" * 500_000 in str(loader.state_dict())
+
+
+def test_a_long_answer_comes_at_once_while_others_wait():
+    with Served(stateful, new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+        with gl.attach(server.name) as other:
+            assert next(iter(other)).shape == (4, 500)
+            with pytest.raises(gl.errors.BatchTimeout, match="waits for another loader"):
+                list(chain.from_iterable(repeat(loader)))
 
 
 def test_a_loader_that_was_partly_read():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import Numbered
 
@@ -46,6 +46,7 @@ def test_more_workers_are_advised_only_if_cores_are_free():
         stats(cores=3, num_workers=2), True
     )
     assert "pass num_workers=3" in advise(stats(cores=4, num_workers=0), True)
+    assert "pass num_workers=4" in advise(stats(usual(program_s=0.01), cores=4, num_workers=0), True)
 
 
 def test_a_slow_program_is_the_limit():
@@ -68,6 +69,7 @@ def test_a_slow_program_is_the_limit():
         ({"work": BUSY, "num_workers": 0, "cores": 1}, "The program waited for a core 60 % of the time for a batch"),
         ({"tally": usual(made_s=0.002, slowest_s=0.0001)}, "Making a batch takes only 20 us, about as long as"),
         ({"tally": usual(made_s=0.002, slowest_s=0.0001), "num_workers": 0}, "from a worker: raise batch_size."),
+        ({"tally": usual(waited_s=4.0, first_s=3.0)}, "3 s of this was the wait for the first batch, although making"),
         ({"work": Spent(100, 0.9, 0.05, 0.05, 0.1, 0.95, 10**7)}, "Each sample had 10,000 page faults, about 100 % of"),
         ({"memory": replace(MEMORY, copies=312)}, "memory_limit forced 312 copies of batches: raise memory_limit, or"),
         ({"memory": replace(MEMORY, refusals=50)}, "memory_limit left no room for a batch 50 times: raise"),
@@ -101,6 +103,7 @@ def test_waiting_for_a_core_is_no_waiting_for_data():
     made=st.floats(0.1, 1e4), computed=st.floats(0, 1), workers=st.integers(0, 64), cores=st.integers(1, 64),
     concurrency=st.integers(1, 3), batches=st.integers(2, 99), overlaps=st.booleans(),
 )  # fmt: skip
+@example(made=1.0, computed=0.0, workers=17, cores=1, concurrency=2, batches=32, overlaps=True)
 def test_concurrency_needs_waiting_workers_and_free_cores(
     made, computed, workers, cores, concurrency, batches, overlaps
 ):

@@ -9,6 +9,7 @@ import pickle
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,8 +29,11 @@ from gluonloader.errors import StoreError
 from gluonloader.options import Processes
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
 from gluonloader.stores.cache import tell
+from gluonloader.stores.client import address_of
 from gluonloader.stores.folder import path_of
 from gluonloader.stores.requests import Requests
+from gluonloader.wire.greeting import MESSAGE_BYTES, Welcome, encode
+from gluonloader.wire.names import listen
 
 pytest.importorskip("obstore")
 
@@ -282,6 +286,24 @@ def test_a_fetcher_killed_at_a_moment(place, moments, moment):
     assert moments.read_text() == ""  # it was killed twice
     assert place.new_files() == []
     assert place.is_clean
+
+
+def test_a_fetcher_that_ends_after_it_has_welcomed_a_reader(place):
+    cache = place.cache()
+    listener = listen(address_of(place.folder), 1)
+
+    def welcome():
+        connection, _ = listener.accept()
+        connection.recv(MESSAGE_BYTES)
+        listener.close()
+        connection.shutdown(socket.SHUT_RD)  # so that the next message to it fails
+        connection.send(encode(Welcome(os.getpid())))
+        connection.close()
+
+    thread = threading.Thread(target=welcome)
+    thread.start()
+    assert place.is_right(RecordFileDataset(URL, cache=cache))
+    thread.join()
 
 
 @pytest.mark.kill

@@ -3,10 +3,12 @@
 import os
 import pickle
 import shutil
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, THREAD
+from conftest import FORK, FORKSERVER, SERIAL, THREAD, in_child
 from hypothesis import given
 from hypothesis import strategies as st
 from stores.store_server import store_server
@@ -224,3 +226,26 @@ def test_files_of_a_filesystem_of_fsspec(tmp_path, objects):
     assert names_of(dataset, root) == right
     assert list(dataset) == [name.encode() for name in right]
     assert list(FileDataset([root + name for name in right[::-1]], cache=cache)) == list(dataset)[::-1]
+
+
+def test_forks_while_threads_read_keep_no_file_open(cache):
+    dataset, ended = FileDataset("s3://bucket/many/**/*.bin", cache=cache), threading.Event()
+    list(dataset)
+
+    def read():
+        while not ended.is_set():
+            list(dataset)
+
+    def open_blocks():
+        return [name for name in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if "/blocks/" in name]
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(50):
+            assert in_child(lambda: str(open_blocks())) == "[]"
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()

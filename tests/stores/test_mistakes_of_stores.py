@@ -11,12 +11,14 @@ import sys
 
 import numpy as np
 import pytest
+from remote_files import http_server
 from stores.store_server import store_server
 
 from gluonloader import DataLoader, FileDataset, NodeCache
-from gluonloader.errors import MissingExtraError, RecordError, StoreError, TokenError
+from gluonloader.errors import ColumnError, MissingExtraError, RecordError, StoreError, TokenError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
-from gluonloader.stores.source import check_readable
+from gluonloader.stores.source import Fault, Source, check_readable
+from gluonloader.tables import ArrowDataset
 from gluonloader.text import TokenDataset
 
 pytest.importorskip("obstore")
@@ -48,6 +50,7 @@ def folder(tmp_path_factory):
                 file.write_idx(key, bytes(1000 if name == "r" or key else 200_000))
     (bucket / "alone.rec").write_bytes((bucket / "r.rec").read_bytes())
     (bucket / "alone.bin").write_bytes(bytes(4001))
+    (bucket / "ones").write_bytes(b"\x01" * 100)
     for number in range(40):
         (bucket / "files" / f"{number}").write_bytes(bytes(5000))
     with store_server(folder) as server, pytest.MonkeyPatch.context() as patch:
@@ -138,12 +141,38 @@ MISTAKES = [
         FileNotFoundError,
         f"{NOTHING}: 's3://buckets/r.rec'",
     ),
+    (
+        "no such bucket of files",
+        lambda: files("s3://buckets/*"),
+        FileNotFoundError,
+        f"{NOTHING}: 's3://buckets/'",
+    ),
+    (
+        "no bucket",
+        lambda: RecordFileDataset("s3:///r.rec", cache=cache()),
+        StoreError,
+        "s3:///r.rec: ...; correct the URL, or the variables of its client, such as AWS_REGION",
+    ),
     ("no object but a bucket", lambda: records(""), FileNotFoundError, f"{NOTHING}: 's3://bucket/'"),
     (
         "a protocol that does not exist",
         lambda: TokenDataset("s4://bucket/a.bin", cache=cache()),
         StoreError,
         "s4://bucket/a.bin: Protocol not known: s4; install it, or correct the URL",
+    ),
+    (
+        "a chained URL",
+        lambda: files(["zip://a.jpg::s3://bucket/a.zip"]),
+        StoreError,
+        "zip://a.jpg::s3://bucket/a.zip: a chained URL of fsspec cannot be read through a cache; upload the files that "
+        "it stands for, and pass their URLs",
+    ),
+    (
+        "columns of a file that is no Parquet file",
+        lambda: pytest.importorskip("pyarrow") and ArrowDataset("s3://bucket/ones", cache=cache()),
+        ColumnError,
+        "s3://bucket/ones: not a Parquet file, or a damaged one (ValueError: it contains no footer of 16,843,009 "
+        "bytes); copy the file again, or remove it",
     ),
     (
         "records without an index",
@@ -281,6 +310,17 @@ def test_a_package_that_is_not_installed_is_named(url, absent, text, monkeypatch
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=text):
         check_readable(url)
+
+
+@pytest.mark.parametrize("library", ["obstore", "aiohttp"])
+def test_an_object_without_a_version_is_refused(library, monkeypatch):
+    pytest.importorskip(library)
+    if library != "obstore":  # fsspec reads it
+        monkeypatch.setitem(sys.modules, "obstore", None)
+    with http_server() as url:
+        assert "2015" in Source(10.0).find(f"{url}/dated").etag
+        with pytest.raises(Fault, match="neither an ETag nor the time of the last change.*; download the object"):
+            Source(10.0).find(f"{url}/a.bin")
 
 
 def test_an_object_that_the_store_refuses_names_the_variables(folder, tmp_path):

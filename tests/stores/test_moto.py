@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from gluonloader import BlockShuffleSampler, DataLoader, FileDataset, NodeCache
+from gluonloader.__main__ import main
 from gluonloader.errors import StoreError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
+from gluonloader.text import TokenDataset
 
 pytest.importorskip("obstore")
 server = pytest.importorskip("moto.server")
@@ -67,3 +69,37 @@ def test_an_object_that_stands_for_a_folder_is_no_file(bucket, tmp_path):
     assert dict(zip(dataset.paths, dataset, strict=True)) == {
         f"s3://train/{name}": b"" if "empty" in name else name.encode() for name in names
     }
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A folder with files that commands pack; temporary files lie beside it."""
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat" / "a.jpg").write_bytes(bytes(2000))
+    (tmp_path / "a.jsonl").write_text('{"ids": [1, 2, 3]}\n{"ids": [4]}\n')
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    return tmp_path
+
+
+def test_commands_write_to_a_store(bucket, sources, capsys):
+    cache = NodeCache(sources / "cache", "140 kB", block="5 kB")
+    assert main(["records", "make", "s3://train/x/a.rec", str(sources / "images"), "--num-workers", "0"]) == 0
+    assert "s3://train/x/a.rec: 1 of 1 images" in capsys.readouterr().out
+    assert bytes(2000) in RecordFileDataset("s3://train/x/a.rec", cache=cache)[0]
+    made = ["--out", "s3://train/b", "--key", "ids", "--num-workers", "0", "--json"]
+    assert main(["tokens", "make", str(sources / "a.jsonl"), *made]) == 0
+    assert '"file": "s3://train/b"' in capsys.readouterr().out
+    assert [row.tolist() for row in TokenDataset("s3://train/b.bin", cache=cache)] == [[1, 2, 3], [4]]
+    assert not list((sources / "temporary").iterdir())
+
+
+def test_files_that_the_store_does_not_take_are_kept(bucket, sources, capsys):
+    assert main(["records", "make", "s3://nowhere/a.rec", str(sources / "images"), "--num-workers", "0"]) == 2
+    (folder,) = (sources / "temporary").iterdir()
+    assert sorted(file.name for file in folder.iterdir()) == ["a.idx", "a.rec"]
+    assert f"the file is kept as {folder}/a.rec: copy it, or run the command again" in capsys.readouterr().err
+    for out, source in (("s3://train/a.rec", "none"), ("s3://train/", "images")):
+        assert main(["records", "make", out, str(sources / source), "--num-workers", "0"]) == 2
+    assert "s3://train/: it is a folder; pass the URL of a file" in capsys.readouterr().err
+    assert list((sources / "temporary").iterdir()) == [folder]

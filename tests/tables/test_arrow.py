@@ -371,6 +371,18 @@ def test_reading_the_same_row_groups_again_and_again_is_warned_of_once(tmp_path)
     assert len(caught) == 1
 
 
+def test_reading_single_rows_in_order_is_not_warned_of(tmp_path, recwarn):
+    dataset = ArrowDataset(write(tmp_path / "a.parquet", 200, group=2), keep=1)
+    assert [dataset[index]["n"] for index in range(200)] == list(range(200))
+    assert not recwarn.list
+
+
+def test_reading_single_rows_all_over_is_warned_of(tmp_path):
+    dataset = ArrowDataset(write(tmp_path / "a.parquet", 4000, group=400), keep=1)
+    with pytest.warns(RuntimeWarning, match="9 row groups were decoded for 8 samples"):
+        assert len([dataset[number * 400 % 4000] for number in range(20)]) == 20
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_every_executor_reads_files_and_tables(way, tmp_path):
     path = write(tmp_path / "a.parquet", 50)

@@ -291,6 +291,27 @@ def test_a_token_that_does_not_fit_in_the_dtype_is_named(dtype, token):
         PackRows(dtype=dtype, labels=None)([sample])
 
 
+def test_tokens_of_int64_and_uint64_are_not_rounded():
+    token = 2**53 + 1
+    documents = [{"input_ids": np.array([1, token], dtype)} for dtype in ("int64", "uint64")]
+    documents[0]["labels"] = documents[0]["input_ids"]
+    batch = packed(documents)
+    assert batch["tokens"][batch["segments"] > 0].tolist() == [1, token] * 2
+    assert batch["labels"][batch["segments"] > 0].tolist() == [token, IGNORE] * 2
+
+
+def test_fields_of_int64_and_uint64_are_not_rounded():
+    documents = [{"input_ids": [1, 2], "kind": np.array([1, 2**53 + 1], dtype)} for dtype in ("int64", "uint64")]
+    text = "field 'kind' are int64 and uint64, and no dtype of ints holds them all; convert the field to one dtype"
+    with pytest.raises(BatchifyError, match=text):
+        packed(documents)
+    for document in documents:
+        document["kind"] = document["kind"].astype(np.uint64)
+    batch = packed(documents)
+    assert batch["kind"].dtype == np.uint64
+    assert batch["kind"][batch["segments"] > 0].tolist() == [1, 2**53 + 1] * 2
+
+
 def test_tokens_and_labels_that_are_floats_are_named():
     (row,) = PackingSampler([3], SIZE, seed=0)
     with pytest.raises(BatchifyError, match="document 0 has tokens or labels of dtype float64, but they must be ints"):

@@ -305,3 +305,10 @@ def test_a_position_is_refused_if_a_length_is_another_one(count):
     lengths[1234] += 1
     with pytest.raises(ValueError, match=r"sampler\.lengths=.*it must be the same as in the state"):
         resumed(PackingSampler(lengths, 16, seed=0), state, 0)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_position_of_another_shuffle_is_refused_by_that_name(shuffle):
+    state = position(PackingSampler([5, 3, 9, 4], 10, shuffle=shuffle, seed=0))
+    with pytest.raises(ValueError, match=rf"sampler\.shuffle={shuffle}: .* has shuffle={not shuffle}"):
+        resumed(PackingSampler([5, 3, 9, 4], 10, shuffle=not shuffle, seed=0), state, 0)

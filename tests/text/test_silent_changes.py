@@ -72,6 +72,12 @@ def tokens(documents, windows):
     return DataLoader(data.windows(4), 2) if windows else DataLoader(data, 2, batchify_fn=list)
 
 
+def table(documents):
+    pa = pytest.importorskip("pyarrow")
+    chunks = [[document.tolist() for document in part] for part in (documents[:20], documents[20:])]
+    return tokens(pa.table({"input_ids": pa.chunked_array(chunks)}), False)
+
+
 OTHER = {
     "documents in another order": lambda: (packing(sampler=ORDER), packing(sampler=ORDER[::-1])),
     "budgets in another order": lambda: (budget(ORDER), budget(np.array(ORDER[::-1]))),
@@ -80,6 +86,7 @@ OTHER = {
     "another field": lambda: (fields("a", packing), fields("b", packing)),
     "another field of a stream": lambda: (fields("a", PackedStream), fields("b", PackedStream)),
     "documents that were swapped": lambda: (tokens(DOCUMENTS, False), tokens(DOCUMENTS[::-1], False)),
+    "a table that was tokenized again": lambda: (table(DOCUMENTS), table([document + 1 for document in DOCUMENTS])),
     "tokens that were swapped": lambda: (tokens(DOCUMENTS, True), tokens(DOCUMENTS[::-1], True)),
 }
 
@@ -99,6 +106,15 @@ def test_a_file_that_was_written_again_is_noticed(tmp_path):
     TokenDataset.write(tmp_path / "corpus", DOCUMENTS[::-1], "int32")
     with pytest.raises(ValueError, match=r"data\.content='\w+': this TokenWindows has content="):
         tokens(str(tmp_path / "corpus"), True).load_state_dict(state)
+
+
+@pytest.mark.parametrize("count", [3, 30_000])
+def test_a_state_does_not_depend_on_the_chunks_of_a_table(count):
+    pa = pytest.importorskip("pyarrow")
+    documents = [list(range(number, number + 3)) for number in range(count)]
+    chunked = pa.chunked_array([documents[:1], [], documents[1:2], documents[2:]], pa.list_(pa.int32()))
+    tables = [pa.table({"input_ids": column}) for column in (chunked, chunked.combine_chunks())]
+    tokens(tables[1], True).load_state_dict(tokens(tables[0], True).state_dict())
 
 
 def test_sizes_that_a_state_contains_cannot_be_set_later():

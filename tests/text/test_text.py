@@ -82,6 +82,18 @@ def test_indices_name_the_documents_and_replay_makes_a_batch_again():
             loader.indices(0, 1000)
 
 
+def test_with_rollover_rows_are_known_when_their_epoch_has_started():
+    rows = PackedDataset(ConcatDataset(*corpora()))
+    with DataLoader(rows, 7, sampler=sampler_of(corpora()), batchify_fn=PackRows(), last_batch="rollover") as loader:
+        list(loader)
+        for method in (loader.indices, loader.replay, loader.seek):
+            with pytest.raises(ValueError, match="epoch=1: with last_batch=.rollover., .*PackingSampler has no length"):
+                method(1, 0)
+        iterator = iter(loader)
+        first = next(iterator)["tokens"].tolist()
+        assert loader.replay(1, 0)["tokens"].tolist() == first
+
+
 def test_a_loader_of_rows_has_no_length():
     with loader_of(corpora(), SERIAL) as loader:
         with pytest.raises(TypeError, match=r"the number of rows of an epoch is known only .*sampler\.count\(\)"):

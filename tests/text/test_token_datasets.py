@@ -161,8 +161,13 @@ def test_tables():
     check(TokenDataset(table.rename_columns(["ids", "text"]), column="ids"))
     with pytest.raises(ValueError, match="column='ids': the columns are 'input_ids', 'text'"):
         TokenDataset(table, column="ids")
-    with pytest.raises(ValueError, match="column='text': it contains string, but tokens are lists of ints"):
+    with pytest.raises(
+        ValueError, match="column='text': it contains string, but tokens are lists of ints; tokenize texts"
+    ):
         TokenDataset(table, column="text")
+    floats = pa.table({"input_ids": [[1.5]]})
+    with pytest.raises(ValueError, match="it contains list<.*double>, but tokens are lists of ints; cast the column"):
+        TokenDataset(floats)
     nulls = pa.table({"input_ids": pa.array([[1], None], pa.list_(pa.int32()))})
     with pytest.raises(ValueError, match="it contains a null"):
         TokenDataset(nulls)
@@ -227,6 +232,9 @@ def test_mistakes(tmp_path, prefix):
         (("nowhere",), {}, r"there is no file .*nowhere\.bin"),
         (([[1.5]],), {}, r"source\[0\] has shape \(1,\) and dtype float64"),
         (([[[1]]],), {}, r"source\[0\] has shape \(1, 1\)"),
+        ((["a text"],), {}, r"source\[0\] is text; tokenize texts by `python -m gluonloader tokens make`"),
+        (([{"ids": [1]}],), {}, r"document 0 is a dict with the keys \['ids'\]; pass only the tokens"),
+        ((__file__,), {}, r"it is no \.bin or \.npy file; .* e\.g\. pyarrow\.parquet\.read_table\(path\)"),
         ((3,), {}, "source=3: pass a list of arrays of ints, a path"),
         (([[1]],), {"end": 0}, "dtype, end and index are only for a source that is the path of a file"),
         (([[1]],), {"vocabulary": 0}, "vocabulary=0: must be an int >= 1"),
@@ -251,6 +259,8 @@ def test_mistakes(tmp_path, prefix):
     assert not (tmp_path / "x.idx").exists()
     with pytest.raises(TokenError, match=r"document 0 has shape \(1, 1\) and dtype int64"):
         TokenDataset.write(tmp_path / "x", [[[1]]])
+    with pytest.raises(TokenError, match=r"document 0 is a dict with the keys \['a'\]; pass only the tokens"):
+        TokenDataset.write(tmp_path / "x", [{"a": [1]}])  # as the rows of a dataset of Hugging Face
 
 
 @pytest.mark.parametrize("ending", ["", ".bin", ".idx"])

@@ -83,3 +83,8 @@ def test_mistakes(folder, tmp_path, capsys):
         status,
         "must be that of a .rec file, or of a .bin file of tokens, or a pattern for single files" in text,
     ) == (2, True)
+    cache = NodeCache(folder, "1 MB", block="8 kB")
+    assert cache.stats().requests == 0  # its fetcher has started
+    arguments = "--limit", "1 MB", "--block", "8 kB", "--timeout", "0.5", "http://127.0.0.1:9/a.rec"
+    status, text = run(capsys, "warm", folder, *arguments)
+    assert (status, "did not come within 0.5 s" in text) == (2, True)

@@ -20,7 +20,8 @@ def trace(tmp_path):
 
 def test_the_picture_shows_every_row(trace):
     recording = read(str(trace))
-    assert set(recording.rows.values()) == {"program", "worker 0", "worker 1"}
+    rows = set(recording.rows.values())
+    assert {"program"} < rows <= {"program", "worker 0", "worker 1"}  # one worker may make all batches
     assert len(recording.times) == len(recording.ready) == 10
     assert {span.stage for span in recording.spans} >= {"read", "batchify", "transport", "next", "computing"}
     assert recording.verdict == "There is no advice before 32 batches."

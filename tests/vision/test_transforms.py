@@ -400,7 +400,8 @@ def test_images_that_would_be_changed_wrongly_are_refused(transform):
 @pytest.mark.parametrize("shape", [(1, 300, 3), (3, 300, 1), (1, 1, 3), (3, 9, 4), (60, 80, 5)])
 def test_images_with_few_rows_or_many_channels_are_accepted(shape):
     image = np.zeros(shape, np.uint8)
-    assert transforms.Resize(20)(image).shape == (20, 20, shape[2])
+    for interpolation in range(5):
+        assert transforms.Resize(20, interpolation=interpolation)(image).shape == (20, 20, shape[2])
     for transform in (transforms.RandomFlipLeftRight(1), transforms.RandomColorJitter(0.1, 0.1, 0.1, 0.1)):
         assert transform(image).shape == shape
 

@@ -25,7 +25,7 @@ class Numbers(Clients[Client]):
 
     def __init__(self):
         self.address = f"\0gluonloader-test-clients-{os.getpid()}-{next(numbers)}"
-        super().__init__(listen(self.address, 5), select.poll(), Welcome(7), Hello)
+        super().__init__(listen(self.address, 5), Welcome(7), Hello)
 
     def admit(self, connection, pid, hello):
         return Client(connection, pid)
@@ -57,9 +57,7 @@ class Numbers(Clients[Client]):
 def server():
     server = Numbers()
     yield server
-    for connection in server.connections:
-        close_end(connection)
-    server.door.close()
+    server.close()
 
 
 @contextlib.contextmanager

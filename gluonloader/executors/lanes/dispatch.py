@@ -33,13 +33,14 @@ from typing import Any, Final, Generic
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...locks import Lock
-from ...memory.loans import BatchBytes
+from ...memory.loans import BatchBytes, Loan
 from ...memory.reduce import rebuild
-from ...memory.slab import REPORT, TOOK, Head
+from ...memory.slab import REPORT, TOOK, Head, Slab
+from ...messages import message
 from ...work.streams import ShardEnd
 from ...work.task import Chunk, Task
 from ...work.usage import Usage
-from ..base import Failed, Outcome, Submission, Window, check_not_inside
+from ..base import CLOSED, Failed, Outcome, Submission, Window, check_not_inside
 from ..ended import Iterations
 from .blame import blame, worker_died
 from .lane import Attempt, Death, Lane, Memory, S, is_busy
@@ -49,6 +50,20 @@ from .remote import decode_error
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that the socket is never full and neither side blocks
 _MEASURED: Final = Status.MADE, Status.FAILED, Status.NO_ROOM  # replies with a report
 STALL_S: Final = 0.005  # idle workers take over batches that wait behind a batch that takes longer
+
+
+@message(frozen=True, slots=True)
+class WholeBatch:
+    """A delivered batch that lies in a slab as a whole, so that other processes can map it.
+
+    Attributes:
+        loan: nobody uses the slab again as long as this object lives.
+    """
+
+    batch: Any
+    loan: Loan
+    slab: Slab
+    head: Head
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +82,7 @@ class MadeInSlab(Outcome, Generic[S]):
     @property
     def size(self) -> int:
         """Bytes of the slab that the batch uses."""
-        return self.head.offset + self.head.length
+        return self.head.end
 
     def take(self) -> Any:
         check_not_inside(self.dispatcher.lock)
@@ -75,8 +90,12 @@ class MadeInSlab(Outcome, Generic[S]):
             with self.dispatcher.lock:
                 source = self.dispatcher.lend(self)
             batch = rebuild(source, self.head)
-            # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
-            return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
+            if isinstance(batch, ShardEnd):
+                # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
+                return copy.deepcopy(batch)
+            if isinstance(source, Loan) and (slab := source.whole_slab) is not None:
+                self.dispatcher.whole = WholeBatch(batch, source, slab, self.head)
+            return batch
         except LoaderClosed:
             raise
         except Exception as error:
@@ -100,6 +119,7 @@ class Dispatcher(Generic[S]):
     Attributes:
         discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
         usage: what workers report about their time.
+        whole: the batch that was delivered last, if it lies in a slab as a whole; see `LaneExecutor.deliver_whole`.
         changing: `begin` was called, and the change has not ended; the executor sets it to False.
     """
 
@@ -115,6 +135,7 @@ class Dispatcher(Generic[S]):
     ) -> None:
         self.lock = lock
         self.discarded: deque[MadeInSlab[S]] = deque()
+        self.whole: WholeBatch | None = None
         self._lanes, self._slabs = lanes, slabs
         self._max_retries, self._sharded, self.tolerates = max_retries, sharded, tolerates
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
@@ -350,7 +371,7 @@ class Dispatcher(Generic[S]):
         self.begin()
         if made.source is None:
             if self._closed or self._undelivered.get(made.slab.number) is not made:
-                raise LoaderClosed("the loader or its iterator was closed before this batch was delivered")
+                raise LoaderClosed(CLOSED)
             made.source = self._slabs.lend(made.slab, made.size)
             del self._undelivered[made.slab.number]
         self.changing = False
@@ -437,6 +458,7 @@ class Dispatcher(Generic[S]):
         """Frees all memory; delivered batches stay valid."""
         self._closed = True
         self.discarded.clear()  # it refers to this object, and would keep the slabs until the next garbage collection
+        self.whole = None
         self._slabs.close()
 
 

@@ -19,7 +19,8 @@ from typing import Generic, Protocol, TypeVar
 
 from ...memory.budget import MemoryStats
 from ...memory.loans import BatchBytes
-from ...memory.slab import ROW, SINCE, STARTED, TICKET, Slab
+from ...memory.slab import ROW, SINCE, STARTED, TICKET
+from ...messages import message
 from ..base import Submission
 from .messages import Reply, Request
 
@@ -79,7 +80,7 @@ class Attempt(Generic[S]):
         self.slab.control[TICKET] = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Death(Generic[S]):
     """The death of a worker."""
 
@@ -212,9 +213,6 @@ class Memory(Protocol[S]):
 
     @property
     def lent(self) -> int: ...
-
-    @property
-    def lent_slabs(self) -> list[Slab]: ...
 
     def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> S | None: ...
 

@@ -36,12 +36,11 @@ from ...errors import BatchTimeout, LoaderClosed
 from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...memory.budget import MemoryStats
-from ...memory.slab import Slab
 from ...wire.ends import close_end, open_pair, ring
 from ...work.task import Job, Task
-from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
+from ..base import CLOSED, LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import describe_death, lanes_of, makes_progress
-from .dispatch import STALL_S, Dispatcher
+from .dispatch import STALL_S, Dispatcher, WholeBatch
 from .lane import Crew, Lane, Memory, S
 from .messages import Status
 
@@ -127,10 +126,10 @@ class LaneExecutor(Generic[S]):
         """From now on, no array of a batch is copied, so that other processes can map the whole batch."""
         self._memory.whole = True
 
-    @property
-    def lent_slabs(self) -> list[Slab]:
-        """See `SlabPool.lent_slabs`."""
-        return self._memory.lent_slabs
+    def take_whole(self, batch: object) -> WholeBatch | None:
+        """Where the batch lies that was delivered just now; None if it is no batch that lies in a slab as a whole."""
+        whole, self._dispatcher.whole = self._dispatcher.whole, None
+        return whole if whole is not None and whole.batch is batch else None
 
     @property
     def window(self) -> int:
@@ -186,7 +185,7 @@ class LaneExecutor(Generic[S]):
         """Starts the workers that were requested, sends tasks, and makes this thread the leader if there is none."""
         if self._closed:
             self.close()
-            raise LoaderClosed("the loader was closed while this thread waited for a batch")
+            raise LoaderClosed(CLOSED)
         with self._lock:
             if self.crew.error is not None:
                 raise self.crew.error

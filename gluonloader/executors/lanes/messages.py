@@ -1,8 +1,4 @@
-"""The messages that go through a lane: requests and replies of fixed size. All larger data lies in a slab.
-
-Messages never change. Their dataclasses are not frozen, because a frozen dataclass takes 0.1 us more for each field,
-and both sides make messages for every batch.
-"""
+"""The messages that go through a lane: requests and replies of fixed size. All larger data lies in a slab."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, BinaryIO, Final
 
 from ...errors import GluonLoaderError, TransportError
 from ...frameworks import preparations
 from ...interrupts import from_signal_handler
+from ...messages import message
 from ...work.task import Job
 from .unpicklable import Dump, Unpicklable, find_unpicklable
 
@@ -18,7 +18,7 @@ _OF_NAMES: Final = "Define its functions and classes at the top level of a modul
 _OF_OTHERS: Final = "Create it at its first use in each process, and leave it out in __getstate__, or use {}"
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class PickledJob:
     """Two pickles, one after the other: functions to call first, and the job without the memory of its arrays."""
 

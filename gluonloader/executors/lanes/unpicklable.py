@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
+from ...messages import message
 from .inherited import is_inherited
 
 # Pickles a value; the second argument is the `buffer_callback` of `pickle.dumps`.
@@ -19,7 +19,7 @@ Dump = Callable[[Any, Callable[[pickle.PickleBuffer], bool]], bytes]
 _MOST_STEPS: Final = 50  # into nested objects
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Unpicklable:
     """An object that cannot be pickled: where it is, the error, and the object."""
 

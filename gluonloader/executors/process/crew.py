@@ -8,6 +8,7 @@ The executor calls every method with its lock held, in the thread that waits for
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -31,6 +32,9 @@ from .supervisor import LaneProcess, Supervisor
 
 _FAILED_STARTS: Final = 3  # in a row, before an error is raised: probably the job itself makes its workers exit
 _KILLED_STARTS: Final = 100  # the limit if something outside killed the workers, which may not happen again
+_TOO_MANY_FILES: Final = (
+    "Too many open files: a worker cannot start; raise the limit with `ulimit -n`, or pass a smaller num_workers"
+)
 _FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, None)  # exit codes; None: unknown
 
 
@@ -86,8 +90,10 @@ class ProcessCrew:
                 process = requested.popleft()
                 try:
                     self._start(process, epoch)
-                except OSError:
+                except OSError as error:
                     requested.appendleft(process)
+                    if error.errno == errno.EMFILE:
+                        raise OSError(errno.EMFILE, _TOO_MANY_FILES) from error
                     raise
 
     def _start(self, process: LaneProcess, epoch: int) -> None:

@@ -48,7 +48,7 @@ def describe_exit(code: int | None, oom_before: int) -> str:
         text += (
             " (the system ran out of memory: pass a smaller num_workers, batch_size or prefetch)"
             if killed
-            else " (the kernel did not report that the memory of this cgroup was exhausted)"
+            else " (the kernel has counted no out-of-memory kill in this cgroup)"
         )
     return text
 

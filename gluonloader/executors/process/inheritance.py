@@ -14,16 +14,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import context, process
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from ...forks import no_fork
+from ...messages import message
 from ...wire.ends import close_end, track_end
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class InheritedDescriptor:
     """Stands for a descriptor in the pickle of a job."""
 

@@ -7,13 +7,12 @@ program tries the batch again. The descriptor of the slab comes with the next re
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from ...memory.slab import Slab
-from ...wire.descriptors import receive
+from ...wire.descriptors import receive, too_many_files
 from ..lanes.messages import Reply, Request, RequestReader
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class LaneEnd:
         if not received.data:
             raise LaneClosed
         if received.incomplete:
-            raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the memory of a batch")
+            raise too_many_files("no descriptor is left for the memory of a batch")
         self.descriptors += received.descriptors
         self.requests = list(self._reader.read(received.data))[::-1]
 

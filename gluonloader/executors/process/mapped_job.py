@@ -14,7 +14,6 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.synchronize import SemLock
 from types import FunctionType
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from ...errors import TransportError
 from ...frameworks import is_shared, named, owner
 from ...memory.slab import align, anonymous_file, reserve
+from ...messages import message
 from ...work.task import Job
 from ..lanes.inherited import check_inheritable, is_inherited, library_of, may_be_inherited
 from ..lanes.pickled_job import PickledJob, load_job, pickle_job
@@ -33,7 +33,7 @@ from .inheritance import Inheritance, inherited
 from .main_script import main_script
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class MappedJob:
     """A file of `size` bytes; the last `length` bytes are pickles: where the buffers lie, what to call, and the job."""
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from ...messages import message
 
 _TASKS: Final = Path("/proc/self/task")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Danger:
     """What goes wrong in a forked worker if a library has threads in the main program, and what to do."""
 

@@ -27,6 +27,7 @@ from ... import frameworks
 from ...memory.slab import DESCRIPTORS, SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
+from ...work.core_wait import give_way
 from ...work.maker import BatchMaker, Maker
 from ...work.task import Job
 from ...work.usage import process_resources
@@ -62,7 +63,7 @@ def serve_lane(job: Job | None) -> None:
     lane: socket.socket = process.lane
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent closes the lane
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _give_way()
+    give_way()
     keep_freed_memory(LARGEST_IN_WORKER)
     worker = _WorkerEnd(lane, process.worker, process.main)
     threading.Thread(target=_watch, args=(worker, lane.fileno()), name="gluonloader-watch", daemon=True).start()
@@ -79,15 +80,6 @@ def serve_lane(job: Job | None) -> None:
         worker.report(error)
         raise
     raise SystemExit(0)  # atexit and multiprocessing finalizers run
-
-
-def _give_way() -> None:
-    """Makes sure that the training thread keeps its core when this worker wakes; see NOTE [spinning]."""
-    try:
-        if os.sched_getscheduler(0) == os.SCHED_OTHER:
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    except (AttributeError, OSError):
-        pass  # not Linux, or forbidden; it only matters for speed
 
 
 def _most_slabs() -> int:

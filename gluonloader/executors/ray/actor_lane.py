@@ -21,6 +21,7 @@ import numpy as np
 
 from ...interrupts import Uninterrupted
 from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Head
+from ...messages import message
 from ...wire.ends import close_end, open_pair, ring
 from ..base import Submission
 from ..lanes.lane import Attempt
@@ -48,7 +49,7 @@ class RayAttempt(Attempt[StoredBatch]):
             self.lane.has_cancelled(self)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Received:
     reply: Reply | None  # None: the worker has died
     answer: Answer | None = None

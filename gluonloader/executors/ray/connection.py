@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from ...errors import MissingExtraError, WorkerStartError
+from ...errors import WorkerStartError, import_extra
 from ...locks import Lock
 
 _SHUTDOWN_S: Final = 5.0  # the longest that the loader waits for the end of `ray.shutdown`
@@ -32,12 +32,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 def import_ray() -> Any:
     """The package `ray`; raises MissingExtraError if it is not installed."""
-    try:
-        return importlib.import_module("ray")
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise MissingExtraError("ray", "Ray") from None
+    return import_extra("ray", "ray", "Ray")
 
 
 class RayConnection:

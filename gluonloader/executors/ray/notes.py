@@ -8,9 +8,9 @@ Workers send notes only in careful attempts, since each note takes about 1 ms.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ...messages import message
 from .connection import RayConnection
 
 _ANSWER_S: Final = 5.0  # how long a worker or the main program waits for the board
@@ -29,7 +29,7 @@ class Board:
         return self._rows.pop(ticket, None)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Note:
     """A function that a worker calls to note the row that it is about to read."""
 

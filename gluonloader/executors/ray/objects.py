@@ -22,7 +22,7 @@ from ...errors import SharedMemoryError
 from ...memory.allocator import LARGE
 from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
 from ...memory.loans import BatchBytes, Loans
-from ...memory.slab import HEADER, Slab
+from ...memory.slab import HEADER
 
 _NO_BYTES: Final = np.empty(0, np.uint8)
 
@@ -102,11 +102,6 @@ class ObjectMemory:
             self._budget.lent += used
         self._end_flight(batch)
         return loan
-
-    @property
-    def lent_slabs(self) -> list[Slab]:
-        """None: the batches lie in Ray's store."""
-        return []
 
     def copy_out(self, batch: StoredBatch, used: int) -> BatchBytes:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""

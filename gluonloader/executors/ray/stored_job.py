@@ -11,13 +11,13 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing import context
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...messages import message
 from ...work.task import Job
 from ..lanes.inherited import check_inheritable, is_inherited
 from ..lanes.pickled_job import load_job, pickle_job
@@ -29,7 +29,7 @@ _OF_INHERITED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class StoredJob:
     """A pickled job, and where the main program finds modules."""
 

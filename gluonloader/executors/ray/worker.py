@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from ... import frameworks
 from ...memory.slab import HEADER, ROW, SINCE, Slab, anonymous_file, reserve
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
+from ...messages import message
 from ...randomness import seed_all
 from ...work.maker import BatchMaker, Maker
 from ...work.usage import process_resources
@@ -42,7 +42,7 @@ WATCH: Final = "watch"  # the group of threads for all calls but `make`
 Note = Callable[[int, int], object]  # takes ticket and row
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Answer:
     """What `make` returns."""
 
@@ -50,7 +50,7 @@ class Answer:
     data: NDArray[np.uint8]  # the start of the slab, with the batch or the error
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Sight:
     """What a worker is doing now."""
 

@@ -39,10 +39,10 @@ _TELLING_S: Final = 1.0  # how long to wait for the message of the server about 
 
 
 class SharedWorker:
-    """A worker process that the server has started; for its methods see `Killable`."""
+    """A worker process that `server` has started; for its other methods see `Killable`."""
 
-    def __init__(self, worker: int, pid: int, pidfd: Connection) -> None:
-        self.worker, self.pid, self._pidfd = worker, pid, pidfd
+    def __init__(self, worker: int, pid: int, pidfd: Connection, server: Joined) -> None:
+        self.worker, self.pid, self._pidfd, self.server = worker, pid, pidfd, server
 
     @property
     def ended(self) -> bool:
@@ -151,7 +151,7 @@ class SharedCrew:
                 return False
             message, descriptors = received
             if isinstance(message, NewLane):
-                self._add(message, *descriptors)
+                self._add(message, server, *descriptors)
         if isinstance(message, Ended):
             self._endings[message.pid] = message.how
         elif isinstance(message, Together):
@@ -160,10 +160,10 @@ class SharedCrew:
             self.error = start_error(message)
         return True
 
-    def _add(self, new: NewLane, end: int, log: int, pidfd: int) -> None:
+    def _add(self, new: NewLane, server: Joined, end: int, log: int, pidfd: int) -> None:
         """Adds the lane of a worker that has started; see NOTE [no fork] in forks.py."""
         connection = track_end(socket.socket(fileno=end))
-        process = SharedWorker(new.worker, new.pid, track_end(Connection(pidfd, writable=False)))
+        process = SharedWorker(new.worker, new.pid, track_end(Connection(pidfd, writable=False)), server)
         connection.setblocking(False)
         lane = self.lanes[end] = SharedLane(process, False, connection, log, ready=True)
         self.poll.register(end, select.POLLIN)
@@ -184,7 +184,7 @@ class SharedCrew:
     def _bury(self, descriptor: int) -> Death[Slab]:
         lane = self.lanes[descriptor]
         process, attempts = lane.process, list(lane.attempts.values())
-        has_ended, how = process.end(), self._how_ended(process.pid)
+        has_ended, how = process.end(), self._how_ended(process)
         for attempt in attempts:
             if how is None:  # the worker has ended because its server has, so no sample is to blame
                 attempt.slab.control[STARTED] = 0
@@ -198,13 +198,13 @@ class SharedCrew:
         alone = self._job.reading.concurrency == 1
         return Death(process.pid, how or "because the process that starts the workers has ended", attempts, alone)
 
-    def _how_ended(self, pid: int) -> str | None:
-        """How a worker has ended, as the server tells it; None if the server has ended, too."""
-        deadline = time.monotonic() + _TELLING_S
+    def _how_ended(self, worker: SharedWorker) -> str | None:
+        """How a worker has ended, as its server tells it; None if that server has ended, too."""
+        pid, server, deadline = worker.pid, worker.server, time.monotonic() + _TELLING_S
         while pid not in self._endings:
-            server, left = self._server, deadline - time.monotonic()
-            if server is None or not self._read(server):
+            if server is not self._server or not self._read(server):
                 return None
+            left = deadline - time.monotonic()
             if pid not in self._endings and not (left > 0 and is_ready(server.connection, select.POLLIN, left)):
                 return "without an exit code"
         return self._endings.pop(pid)

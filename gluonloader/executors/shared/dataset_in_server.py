@@ -26,11 +26,14 @@ class DatasetInServer:
 
     Args:
         function: a function without arguments that returns the dataset.
+
+    Attributes:
+        length: the length, if it is known; the server tells it.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
-        self._length: int | None = None
+        self.length: int | None = None
         self._here: Any = None
 
     def __reduce__(self) -> Any:
@@ -53,14 +56,10 @@ class DatasetInServer:
             self._here = dataset
         return self._here
 
-    def set_length(self, length: int) -> None:
-        """Sets the length, which the server knows."""
-        self._length = length
-
     def __len__(self) -> int:
-        if self._length is None:
-            self._length = len(self.build())
-        return self._length
+        if self.length is None:
+            self.length = len(self.build())
+        return self.length
 
     def __getitem__(self, index: Any) -> Any:
         return self.build()[index]

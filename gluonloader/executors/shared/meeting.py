@@ -10,8 +10,10 @@ the same loader. See NOTE [one server] in server.py.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import math
 import os
 import select
 import signal
@@ -22,16 +24,17 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.process import current_process
+from pathlib import Path
 from typing import Any, Final
 
 from ...errors import LoaderClosed, WorkerStartError, bad_argument
 from ...interrupts import Uninterrupted
 from ...locks import Lock
+from ...messages import message
 from ...wire.ends import close_end, is_ready
 from ...wire.greeting import Refused, greet, library_version
-from ...wire.names import NoRoom, OtherUser, connect, listen
+from ...wire.names import NoRoom, OtherUser, connect, listen, peer
 from ...work.task import Job
 from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
@@ -39,14 +42,13 @@ from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
 from .messages import Broken, Facts, Goodbye, RankHello, RankWelcome, receive
 from .program import program
-from .server_process import serve
+from .server_process import QUEUE, serve
 
 _FAILED_STARTS: Final = 3  # give up after so many servers of this process have ended while they started
 _LOOKING_S: Final = 10.0  # how long another process may have the name without listening
 _PAUSE_S: Final = 0.002  # between two tries to find or to start a server
 _LOOK_S: Final = 0.2  # a thread that waits for the server looks this often whether the loader was closed
 _REAPING_S: Final = 1.0  # how long the exit code of a server that has ended may take
-_QUEUE: Final = 1024  # ranks that wait for the server
 _ENDING_S: Final = 5.0  # how long the server may take to end its workers when the last rank leaves
 
 _EXAMPLE: Final = "e.g. share='node:validation'"
@@ -61,7 +63,7 @@ _started: Final[list[LaneProcess]] = []  # servers that this process has started
 _reaping: Final = Lock()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Joined:
     """A connection to a server that has welcomed this rank."""
 
@@ -78,7 +80,8 @@ class Meeting:
         rank, ranks: the number of this rank, and how many there are.
         facts: the arguments that have to be the same on all ranks.
         start_method: how the server starts; its workers are forked from it.
-        timeout: how many seconds to wait for a process that has the name and does not answer; None for the default.
+        timeout: how many seconds to wait for a server that is stopped, None for no limit; and at most so long for a
+            process that has the name and accepts no connection.
 
     Raises:
         ValueError: sharing is not possible here, or the name is in use.
@@ -104,7 +107,8 @@ class Meeting:
             raise bad_argument("share", name, right)
         self._dataset: Any = dataset
         self._name, self._rank, self._start_method = name, rank, start_method
-        self._facts, self._looking_s = facts, _LOOKING_S if timeout is None else min(timeout, _LOOKING_S)
+        self._facts, self._timeout = facts, math.inf if timeout is None else timeout
+        self._looking_s = min(self._timeout, _LOOKING_S)
         self._made_by = os.getpid()
         meeting = [os.geteuid(), os.readlink("/proc/self/ns/pid"), program(rank, ranks), name, _made[name]]
         self._address = "\0gluonloader-" + hashlib.sha256(json.dumps(meeting).encode()).hexdigest()[:32]
@@ -207,7 +211,7 @@ class Meeting:
 
         Returns None if another process has the name now.
         """
-        listener = listen(self.address, _QUEUE)
+        listener = listen(self.address, QUEUE)
         if listener is None:
             return None
         try:
@@ -224,11 +228,19 @@ class Meeting:
     def _enter(self, connection: socket.socket, is_closed: Callable[[], bool]) -> RankWelcome | None:
         """The answer of the server; None if it has ended without an answer."""
 
-        # The server has to start, which takes as long as its dataset takes.
+        # The server starts as slowly as its dataset is built, so only the time while it is stopped counts.
         def await_answer(connection: socket.socket) -> None:
+            pid, since = peer(connection).pid, time.monotonic()
             while not is_ready(connection, select.POLLIN, _LOOK_S):
                 if is_closed():
                     raise LoaderClosed("the loader was closed while this thread waited for the workers")
+                since = since if _is_stopped(pid) else time.monotonic()
+                if time.monotonic() - since > self._timeout:
+                    raise WorkerStartError(
+                        f"share: the process that starts the workers (pid {pid}) is stopped, and has not answered for "
+                        f"timeout={self._timeout} seconds; let it go on by kill -CONT {pid}, or end it by "
+                        f"kill -KILL {pid}, and make a new loader"
+                    )
 
         hello = RankHello(library_version(), self._facts, self._rank, sorted(os.sched_getaffinity(0)))
         answer: RankWelcome | Refused | Broken | None = greet(connection, hello, await_answer, RankWelcome, Broken)
@@ -252,9 +264,17 @@ class Meeting:
         self._built = built
 
 
+def _is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal such as SIGSTOP."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:  # it has ended
+        return False
+
+
 def start_error(broken: Broken) -> WorkerStartError:
     """The error of a server that cannot start, or whose workers cannot."""
-    error = decode_error(broken.data)
+    error = decode_error(base64.b64decode(broken.error))
     return error if isinstance(error, WorkerStartError) else cannot_start(broken.who, error)
 
 

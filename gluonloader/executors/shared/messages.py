@@ -12,14 +12,12 @@ sends can run code in the server.
 
 from __future__ import annotations
 
-import base64
-import errno
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, get_args
 
+from ...messages import message
 from ...wire import descriptors, greeting
 from ...wire.greeting import MESSAGE_BYTES, Hello, Welcome
 
@@ -30,7 +28,7 @@ _MOST_CORES: Final = 1 << 20  # a sane limit for numbers of ranks and cores
 _MOST_DESCRIPTORS: Final = 4  # of a message
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class RankHello(Hello):
     """A rank wants to use the workers; raises ValueError for what no rank says."""
 
@@ -45,7 +43,7 @@ class RankHello(Hello):
             raise ValueError("not the RankHello of a rank")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class RankWelcome(Welcome):
     """The rank may use the workers of the server."""
 
@@ -53,7 +51,7 @@ class RankWelcome(Welcome):
     content: int | None = None  # the fingerprint of this dataset
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class NewLane:
     """A worker has started; the descriptors of its lane, of its log and of its process come with this message."""
 
@@ -61,7 +59,7 @@ class NewLane:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Ended:
     """A worker has ended, and writes no more into any slab."""
 
@@ -69,31 +67,22 @@ class Ended:
     how: str  # its exit code or signal, in words
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Broken:
     """The server or its workers cannot start."""
 
     who: str
     error: str  # pickled, as base64
 
-    @classmethod
-    def of(cls, who: str, error: bytes) -> Broken:
-        return cls(who, base64.b64encode(error).decode())
 
-    @property
-    def data(self) -> bytes:
-        """The pickled error."""
-        return base64.b64decode(self.error)
-
-
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Together:
     """How many ranks use the workers now."""
 
     ranks: int
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Goodbye:
     """The rank has left, and the server goes on with other ranks."""
 
@@ -117,7 +106,7 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
     if received.incomplete:
         for descriptor in received.descriptors:
             os.close(descriptor)
-        raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the lane to a worker")
+        raise descriptors.too_many_files("no descriptor is left for the lane to a worker")
     if not received.data:
         return None
     return greeting.decode(received.data, *get_args(Message)), received.descriptors

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...wire.clients import Client, Clients
-from ...wire.ends import close_end, is_ready, open_pair
+from ...wire.ends import close_end, is_ready
 from ...wire.greeting import Refused
 from ...work.task import Job
 from ..lanes.messages import Request, Status, Verb
@@ -72,12 +72,10 @@ class WorkerServer(Clients[Rank]):
         self._left: list[socket.socket] = []  # the connections of ranks that have left just now
         self._cores: set[int] = set()  # on which any rank may run
         self._stuck_since: float | None = None  # since when no worker can start
-        self._woken, self._waker = open_pair()
-        self._woken.setblocking(False)
-        self._crew = ProcessCrew(job, "fork", None, Inheritance(), self._waker)
-        super().__init__(listener, self._crew.poll, welcome, RankHello)
-        for one in (self._woken, starter):
-            self.poll.register(one, select.POLLIN)
+        super().__init__(listener, welcome, RankHello)
+        self._crew = ProcessCrew(job, "fork", None, Inheritance(), self.waker)
+        self._crew.poll = self.poll  # so that one call waits for workers and ranks
+        self.poll.register(starter, select.POLLIN)
 
     def run(self) -> None:
         """Serves until no rank is left. Raises the error if the workers cannot start."""
@@ -109,8 +107,6 @@ class WorkerServer(Clients[Rank]):
         lane = self._crew.watched.get(descriptor)
         if lane is not None:
             self._hear_worker(descriptor, lane)
-        elif descriptor == self._woken.fileno():
-            self._woken.recv(4096)
         elif not self.handle(descriptor) and self._starter is not None and descriptor == self._starter.fileno():
             self.poll.unregister(self._starter)
             close_end(self._starter)
@@ -223,7 +219,5 @@ class WorkerServer(Clients[Rank]):
         self._crew.hang_up()
         self._crew.shut()
         self._crew.close()
-        for end in (self._woken, self._waker):
-            close_end(end)
         for connection in (*self._left, *(rank.connection for rank in self.clients.values())):
             connection.detach()

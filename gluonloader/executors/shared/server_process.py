@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 import select
@@ -28,6 +29,8 @@ from .dataset_in_server import DatasetInServer
 from .fingerprint import fingerprint
 from .messages import Broken, Facts, RankWelcome, send
 from .server import WorkerServer
+
+QUEUE: Final = 1024  # ranks that wait for the server
 
 _ERROR_BYTES: Final = 32 * 1024  # of a pickled error; as base64 it fits into a message
 _CONNECTING_S: Final = 5.0  # how long the rank that starts a server may take to connect
@@ -56,13 +59,15 @@ def serve(job: Job | None, facts: Facts) -> None:
         raise SystemExit(1)
     (hello,) = RequestReader().read(received.data)
     listener = track_end(socket.socket(fileno=received.descriptors[0]))
+    listener.listen(QUEUE)  # again, so that the peer of a rank that connects now is this process
     listener.setblocking(False)
-    server, watch = None, _Watch(starter)
+    server, built = None, threading.Event()
+    threading.Thread(target=_watch, args=(starter.fileno(), built), name="gluonloader-watch", daemon=True).start()
     try:
         if job is None:
             job = _read_job(MappedJob(received.descriptors[1], hello.size, hello.length), process.main)
         job, welcome = _build(job)
-        watch.built = True
+        built.set()
         server = WorkerServer(job, listener, starter, welcome, facts)
         server.run()
     except BaseException as error:
@@ -75,23 +80,16 @@ def serve(job: Job | None, facts: Facts) -> None:
             server.close()
 
 
-class _Watch:
+def _watch(starter: int, built: threading.Event) -> None:
     """Ends the server if its starter goes away while the dataset is built; a rank that waits then starts another one.
 
-    Attributes:
-        built: the dataset is built, so the server notices by itself; may be set.
+    When the dataset is built, the server notices that by itself.
     """
-
-    def __init__(self, starter: socket.socket) -> None:
-        self.built = False
-        threading.Thread(target=self._wait, args=(starter.fileno(),), name="gluonloader-watch", daemon=True).start()
-
-    def _wait(self, starter: int) -> None:
-        poll = select.poll()
-        poll.register(starter, 0)  # hang-up is reported even if no event is requested
-        poll.poll()
-        if not self.built:
-            os._exit(1)
+    poll = select.poll()
+    poll.register(starter, 0)  # hang-up is reported even if no event is requested
+    poll.poll()
+    if not built.is_set():
+        os._exit(1)
 
 
 def _replace_connections(keep: int) -> None:
@@ -140,7 +138,8 @@ def _tell_of(error: BaseException, listener: socket.socket, connections: Iterabl
     """Tells all ranks of the error with which the server ends, also those that wait for an answer."""
     who = f"the server of the workers (pid {os.getpid()})"
     data = encode_error(error, who)
-    message = Broken.of(who, data if len(data) <= _ERROR_BYTES else shorten_error(data, _ERROR_BYTES))
+    data = data if len(data) <= _ERROR_BYTES else shorten_error(data, _ERROR_BYTES)
+    message = Broken(who, base64.b64encode(data).decode())
     for connection in connections:
         _tell(connection, message)
     with suppress(OSError):  # there are no more

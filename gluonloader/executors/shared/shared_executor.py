@@ -48,8 +48,3 @@ class SharedExecutor(LaneExecutor[Slab]):
             max_per_worker,
             usual,
         )
-
-    @property
-    def ranks(self) -> int:
-        """How many ranks use the workers, as far as is known."""
-        return self.crew.ranks

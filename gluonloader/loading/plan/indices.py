@@ -190,6 +190,11 @@ class IndexPlan:
         self._progress.rewind()
         self._drawing = False
 
+    def undraw(self) -> None:
+        """Makes a stateful sampler yield the batches that are not delivered again, to another plan."""
+        if self._snapshots is not None:
+            self._snapshots.restore(self._progress.position)
+
     def resume(self) -> None:
         self._progress.resume()
         if self._drawing:
@@ -224,6 +229,6 @@ def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:
     """The keys that a user's batch sampler yielded. An array is copied, since the sampler may overwrite it."""
     keys = as_keys(indices) if is_int_array(indices) else list(indices) if hasattr(indices, "__iter__") else []
     if not len(keys):
-        right = f"it yielded {indices!r} for batch {number}; it must yield lists of at least one index"
-        raise bad_argument("batch_sampler", batch_sampler, right)
+        what = f"it yielded {indices!r} for batch {number}; it must yield lists of at least one index"
+        raise bad_argument("batch_sampler", batch_sampler, f"{what}; if it yields single ones, pass it as sampler")
     return keys

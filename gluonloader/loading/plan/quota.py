@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...errors import bad_state
+from ...messages import message
 from ...position.shards import Shards, rest_of_leftovers
 from ...ranks import Ranks
 from ...state import State, ranges_field
@@ -21,7 +22,7 @@ from ...work.task import Chunk
 Lengths = Mapping[int, int]  # samples by shard
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Stop:
     """Where a rank stops: before the chunk with a number, or after some batches that do not come from full chunks."""
 

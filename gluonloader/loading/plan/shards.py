@@ -70,6 +70,9 @@ class ShardPlan:
         carried: the leftovers of the last epoch (rollover).
         state: a position that `position.check` has accepted; None for the start of the epoch.
         quota: how many batches to deliver; None for those of all samples.
+
+    Attributes:
+        carried_before: `carried`, until this epoch has carried over its own leftovers; then None.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class ShardPlan:
         self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, 0 if state is None else count_in(state))
         self._shards, self._seed, self._quota = shards, seed, quota
+        self.carried_before: list[Leftover] | None = carried
         # What is not in memory is read by the streams of this iteration.
         self._carried = [replace(left, chunk=replace(left.chunk, iteration=iteration)) for left in carried]
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from ...loader import DataLoader
 from ...loading.index_source import IndexSource
 from ...memory.buffers import BatchMemory, BufferPool
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
+from ...messages import message
 from ...randomness import Draws, set_current_seed
 from ...work.maker import BatchMaker, held_by
 from ...work.streams import ShardBatch, ShardEnd
@@ -30,7 +31,7 @@ from .time_limit import OutOfTime
 _WARM_UP: Final = 2  # batches that are not counted: the first ones import modules, open files and touch new memory
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Cost:
     """The cost of a sample, as the mean over some batches.
 
@@ -136,7 +137,7 @@ def _count(
         made(1)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class _Count:
     """Counters of this process, or their differences for one batch."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ import numpy as np
 from ...batchify import Gathered
 from ...errors import summary_of
 from ...indices import Keys, as_list
+from ...messages import message
 from ...randomness import batch_seed, set_current_seed
 from ...sampler.base import iterate
 from ...sampler.passes import as_keys
@@ -31,7 +31,7 @@ _BATCHES: Final = 1000  # from at most so many, samples are read
 _DRAWING: Final = 0.5  # the share of the time for the order, which a sampler may draw slowly or without end
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Everywhere:
     """The samples that were read from everywhere in an epoch.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from ...messages import message
 
 Level = Literal["ok", "note", "warning", "problem"]
 
 LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "note", "ok")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Finding:
     """One result of the doctor.
 

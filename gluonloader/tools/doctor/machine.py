@@ -14,7 +14,6 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -24,6 +23,7 @@ import numpy as np
 from ...executors.process.native_threads import library_with_threads, native_threads
 from ...limits import GROUPS, OWN, allowed_cores, available_cores, available_memory, cpu_quota, memory_limit, oom_kills
 from ...loader import DataLoader
+from ...messages import message
 
 SHM: Final = Path("/dev/shm")
 _PACKAGES: Final = ("torch", "jax", "mxnet", "ray", "pyarrow", "polars")  # they matter for batches or for a fork
@@ -47,7 +47,7 @@ print(json.dumps(found))
 """
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class SharedFolder:
     """The folder `/dev/shm`: its bytes, and why a lock of `multiprocessing` cannot be created there ("" if it can)."""
 
@@ -56,7 +56,7 @@ class SharedFolder:
     lock_error: str
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ProcessThreads:
     """The threads of this process besides the main thread.
 
@@ -75,7 +75,7 @@ class ProcessThreads:
     candidates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Decoder:
     """An image decoder that is installed: its version, or why it cannot be imported."""
 
@@ -84,7 +84,7 @@ class Decoder:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Machine:
     """What limits a loader on this machine; None stands for no limit.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from ...describe import counted
 from ...errors import install_command
 from ...executors.process.native_threads import DANGERS
+from ...messages import message
 from ...units import size
 from .finding import Finding, Level
 from .machine import Machine
@@ -34,7 +34,7 @@ _LITTLE_MEMORY: Final = 1 << 30  # bytes
 _THRESHOLDS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Needs:
     """What a loader will need.
 

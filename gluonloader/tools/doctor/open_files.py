@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from ...messages import message
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 _INFO: Final = Path("/proc/self/fdinfo")
 _WRITE_ONLY: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class OpenFile:
     """A file that is open for reading, or a socket.
 

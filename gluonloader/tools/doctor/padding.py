@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...batchify import Pad
 from ...indices import is_int_array
 from ...loader import DataLoader
+from ...messages import message
 from ...segments import PackedRow
 from ...text.pack_rows import PackRows
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Padding:
     """Tokens of the first batches.
 

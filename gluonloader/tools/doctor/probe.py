@@ -26,6 +26,7 @@ from ...errors import TransportError, summary_of
 from ...executors.process.inheritance import Inheritance
 from ...executors.process.mapped_job import pickle_for
 from ...loader import DataLoader
+from ...messages import message
 from ...progress import ProgressBar
 from ...randomness import seed_restorable, set_current_batch
 from ...ranks import local_ranks
@@ -58,7 +59,7 @@ _WITHOUT_WORKERS: Final[_Choices] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class ProbeOptions:
     """How a loader makes its batches; see `DataLoader`.
 
@@ -81,7 +82,7 @@ class ProbeOptions:
     ranks: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class TwoLoaders:
     """Whether two loaders delivered equal batches.
 
@@ -101,7 +102,7 @@ class TwoLoaders:
     is_late: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class PickleError:
     """The text and the attributes of a `TransportError`."""
 
@@ -116,7 +117,7 @@ class PickleError:
         return PickleError(str(error), error.needs, error.part, error.reason, error.cure)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class DatasetFacts:
     """What was found out about a dataset and its loader. None stands for what was not examined.
 
@@ -154,7 +155,7 @@ class DatasetFacts:
     everywhere: Everywhere | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Configured:
     """A closed loader, None if none can be made; and the first facts."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal
+
+from ...messages import message
 
 Executor = Literal["serial", "thread", "process"]
 
 _SIMPLEST_FIRST: Final = ("serial", "thread", "process")
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Setting:
     """A choice of arguments; those of `DataLoader` with the same names."""
 

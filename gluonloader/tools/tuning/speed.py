@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
+
+from ...messages import message
 
 _PARTS: Final = 8  # a run is divided into at most so many parts, whose speeds show how much the speed varies
 _WARM_UP: Final = 0.25  # share of the time of a run before its batches count
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class Step:
     """What the program does with a batch.
 
@@ -39,7 +40,7 @@ class Step:
             time.sleep(self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@message(frozen=True, slots=True)
 class TimedRun:
     """The batches of one run.
 
