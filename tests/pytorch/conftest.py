@@ -3,8 +3,10 @@
 torch is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
 """
 
+import functools
 import os
 import signal
+import warnings
 
 import pytest
 from parity import bounded, mark  # noqa: F401 - a fixture for all tests of this folder
@@ -37,19 +39,38 @@ def workers(request):
     return request.param
 
 
-_handler = signal.SIG_DFL
+class OnlyInTests:
+    """A handler of SIGCHLD that calls torch's one only while the function of a test of this suite runs.
 
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem):
-    """torch's handler of SIGCHLD is installed only while the function of a test of this suite runs.
-
-    If a worker of a torch loader has died, also of one that nobody uses any more, the handler raises an error in
-    whatever code of the program is running. That must not be pytest's own code after the test.
+    If a worker of a torch loader has died, also of one that nobody uses any more, torch's handler raises an error in
+    whatever code the program runs at that moment. In pytest's own code that is the end of another test.
     """
-    global _handler
-    before = signal.signal(signal.SIGCHLD, _handler)
-    try:
-        return (yield)
-    finally:
-        _handler = signal.signal(signal.SIGCHLD, before)
+
+    def __init__(self, handler):
+        self.handler = handler
+        self.code = None
+
+    def __call__(self, signum, frame):
+        where = frame
+        while where is not None:
+            if where.f_code is self.code:
+                return self.handler(signum, frame)
+            where = where.f_back
+
+
+@functools.cache
+def handler_of_torch():
+    """torch installs its handler with the first worker."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        list(torch.utils.data.DataLoader([0], num_workers=1))
+    handler = OnlyInTests(signal.getsignal(signal.SIGCHLD))
+    signal.signal(signal.SIGCHLD, handler)
+    return handler
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    handler_of_torch().code = pyfuncitem.function.__code__
