@@ -62,7 +62,7 @@ from .ranks import Ranks
 from .rows import Rows
 from .sampler.base import BatchSampler, Sampler
 from .sampler.ordered import FilterSampler, IntervalSampler, SequentialSampler
-from .sampler.sharded import ShardedSampler, SplitSampler
+from .sampler.sharded import ShardedSampler
 from .sampler.shuffled import BlockShuffleSampler, RandomSampler, SubsetSampler
 from .sampler.weighted import WeightedSampler
 from .work.info import get_worker_info
@@ -84,7 +84,7 @@ __all__ = [
     "SKIP", "Append", "ArrayDataset", "AsList", "BatchSampler", "BlockShuffleSampler", "CompactList", "ConcatDataset",
     "DataLoader", "Dataset", "Dict", "FileDataset", "FilterSampler", "Group", "IntervalSampler", "IterableDataset",
     "MixtureSampler", "NodeCache", "Pad", "RandomSampler", "Ranks", "RepeatedBatches", "Rows", "Sampler",
-    "SequentialSampler", "ShardedSampler", "SimpleDataset", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
+    "SequentialSampler", "ShardedSampler", "SimpleDataset", "Split", "Stack", "StackDataset", "Subset",
     "SubsetSampler", "WeightedSampler", "attach", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info",
     "gil_free", "merge_states", "random_split", "serve", "thread_safe", "tune",
 ]  # fmt: skip

@@ -1,9 +1,10 @@
-"""Samplers that put samples of similar length together, so that batches need little padding.
+"""The samplers of GluonNLP. Most put samples of similar length together, so that batches need little padding.
 
-    SortedSampler                                 indices
     FixedBucketSampler, SortedBucketSampler       lists of indices: pass them to a loader as `batch_sampler`
     ConstWidthBucket, LinearWidthBucket, ExpWidthBucket
                                                   choose the largest length in each bucket
+    SortedSampler                                 indices, those of the longest samples first
+    SplitSampler                                  indices of one part of a dataset
 
 The classes have the names and meaning of those in GluonNLP, but take a seed instead of using the global generator.
 """
@@ -22,12 +23,13 @@ from .checks import check_flags, check_int, check_number
 from .describe import call, counted, short_repr
 from .errors import bad_argument
 from .indices import checksum_of, checksum_of_array
-from .sampler.base import OrderedSampler, SeededSampler, check_ints
+from .randomness import batch_seed
+from .sampler.base import OrderedSampler, SeededSampler, chained, check_ints
 from .sampler.passes import Computed, Integers, Order, lazily
 
 __all__ = [
     "ConstWidthBucket", "ExpWidthBucket", "FixedBucketSampler", "LinearWidthBucket", "SortedBucketSampler",
-    "SortedSampler",
+    "SortedSampler", "SplitSampler",
 ]  # fmt: skip
 
 BucketKey = Any  # the largest length in a bucket: an int, or a tuple with one int per axis
@@ -331,3 +333,69 @@ def _fill(table: Integers, keys: Integers) -> tuple[list[BucketKey], list[Intege
     used, counts = np.unique(bucket_of, return_counts=True)
     samples = np.split(np.argsort(bucket_of, kind="stable"), np.cumsum(counts)[:-1])
     return [_plain(key) for key in keys[used]], samples
+
+
+class SplitSampler(SeededSampler):
+    """Yields the indices of one of `num_parts` parts of a dataset, one part for each process or machine.
+
+    Part i is always the same range of indices, and the sizes of parts differ by at most one. No two parts share a
+    sample, so the processes need not use the same seed; with `seed=None` their orders differ.
+
+    Args:
+        length: number of samples in the whole dataset.
+        num_parts: number of parts.
+        part_index: number of this part, from 0.
+        even_size: if a part is one sample shorter than others, add a random sample of another part in each repetition.
+        repeat: how often an epoch repeats the part.
+        shuffle: use a new random order in each repetition, which depends only on (seed, epoch). With the same seed, all
+            parts follow the same permutation of the whole dataset.
+        seed: an int; None draws one from NumPy's global generator now.
+
+    >>> [list(SplitSampler(7, 3, part, shuffle=False)) for part in range(3)]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+
+    def __init__(
+        self,
+        length: int,
+        num_parts: int = 1,
+        part_index: int = 0,
+        even_size: bool = False,
+        repeat: int = 1,
+        shuffle: bool = True,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        check_flags(even_size=even_size, shuffle=shuffle)
+        self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
+        self.num_parts = parts
+        if check_int("part_index", part_index) >= parts:
+            raise bad_argument("part_index", part_index, f"must be an int from 0 to num_parts - 1 ({parts - 1})")
+        self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)
+        small, larger = divmod(self._length, parts)
+        self._start = part_index * small + min(part_index, larger)
+        self._stop = self._start + small + (part_index < larger)
+        self._size = -(-self._length // parts) if even_size else self._stop - self._start
+        about = {"samples": self._length, "first": self._start}
+        self._identity = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
+        super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
+
+    @property
+    def random_over(self) -> Any:
+        return range(self._start, self._stop) if self._shuffle else None
+
+    def order(self, epoch: int) -> Order:
+        ends = range(self._size, len(self) + 1, max(self._size, 1))
+        return chained(len(self), ends, lambda number: self._once(epoch, number))
+
+    def _once(self, epoch: int, number: int) -> Integers:
+        indices = np.arange(self._start, self._stop)
+        if self._shuffle or self._size > len(indices):
+            order = np.random.default_rng(batch_seed(self.seed, epoch, number)).permutation(self._length)
+            own = (self._start <= order) & (order < self._stop)
+            indices = order[own] if self._shuffle else indices
+            indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
+        return indices
+
+    def __len__(self) -> int:
+        return self._size * self._repeat

@@ -16,13 +16,12 @@ from gluonloader import (
     IterableDataset,
     RandomSampler,
     ShardedSampler,
-    SplitSampler,
     Subset,
     SubsetSampler,
     WeightedSampler,
     get_rng,
 )
-from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler, SplitSampler
 
 LENGTH, SIZE = 103, 4
 

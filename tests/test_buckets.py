@@ -10,7 +10,7 @@ from conftest import FORK, SERIAL
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, Pad, RandomSampler, SplitSampler
+from gluonloader import BatchSampler, Pad, RandomSampler
 from gluonloader.buckets import (
     ConstWidthBucket,
     ExpWidthBucket,
@@ -18,6 +18,7 @@ from gluonloader.buckets import (
     LinearWidthBucket,
     SortedBucketSampler,
     SortedSampler,
+    SplitSampler,
 )
 
 LENGTHS = [1, 5, 3, 9, 10, 2, 2, 7, 8, 4, 6, 10]

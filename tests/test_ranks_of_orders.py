@@ -19,6 +19,7 @@ from gluonloader import (
     get_rng,
     merge_states,
 )
+from gluonloader.buckets import SplitSampler
 from gluonloader.options import OnError
 
 
@@ -234,6 +235,9 @@ class Endless:
         return iter([[0, 1]])
 
 
+PART = SplitSampler(9, 2, 0, seed=1)
+
+
 def states():
     return run(loaders(2, shuffle=True), 1)[1]
 
@@ -248,7 +252,7 @@ DataLoader(range(9), ranks=(0, 2), batch_sampler=BatchSampler(range(9), 2, "roll
     -> ...pass sampler=..., batch_size=... and last_batch=...
 DataLoader(range(9), ranks=(0, 2), batch_sampler=BatchSampler(RandomSampler(9), 2))
     -> ...this RandomSampler has no seed...
-DataLoader(range(9), 2, ranks=(0, 2), sampler=SplitSampler(9, 2, 0, seed=1))
+DataLoader(range(9), 2, ranks=(0, 2), sampler=PART)
     -> ...SplitSampler... already divides the samples...
 DataLoader(range(9), 2, ranks=Ranks(0, 2, shard_lengths=[4, 5])) -> shard_lengths=...: only iterable... remove...
 DataLoader(range(9), 2, ranks=3) -> ranks=3: must be (index, count), 'env', 'torch', 'mpi', or a gluonloader.Ranks

@@ -1,7 +1,6 @@
-"""Samplers for several processes: `ShardedSampler` distributes an order over ranks, `SplitSampler` a dataset.
+"""A sampler for several processes: it distributes an order over ranks.
 
-A position of a `ShardedSampler` can be loaded with a different number of ranks. `SplitSampler` has the name and meaning
-of GluonNLP's sampler, but takes a seed instead of using the global generator.
+Its position can be loaded with a different number of ranks.
 """
 
 from __future__ import annotations
@@ -11,26 +10,21 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
-import numpy as np
-
-from ..checks import check_flags, check_int, check_shard
+from ..checks import check_shard
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, explain_arguments
 from ..indices import Keys, as_list
-from ..randomness import batch_seed
 from ..ranks import RankSource, rank_and_size
 from ..state import has_state
 from .base import (
     RearrangedSampler,
-    SeededSampler,
     SizedIterable,
-    chained,
     iterating_class,
     may_yield,
     read_ahead_of,
     start_order,
 )  # fmt: skip
-from .passes import Computed, Integers, Order, Pass, as_keys, change_from, join_keys, length_of
+from .passes import Computed, Order, Pass, as_keys, change_from, join_keys, length_of
 from .saved import chain_of, replicas_of
 
 Even = Literal["pad", "drop", "keep"]
@@ -210,69 +204,3 @@ class _Share:
         if self.extra is not None and part.start <= last < part.stop and (last - part.start) % (part.step or 1) == 0:
             return join_keys(keys, as_keys(order[self.extra : self.extra + 1]))
         return keys
-
-
-class SplitSampler(SeededSampler):
-    """Yields the indices of one of `num_parts` parts of a dataset, one part for each process or machine.
-
-    Part i is always the same range of indices, and the sizes of parts differ by at most one. No two parts share a
-    sample, so the processes need not use the same seed; with `seed=None` their orders differ.
-
-    Args:
-        length: number of samples in the whole dataset.
-        num_parts: number of parts.
-        part_index: number of this part, from 0.
-        even_size: if a part is one sample shorter than others, add a random sample of another part in each repetition.
-        repeat: how often an epoch repeats the part.
-        shuffle: use a new random order in each repetition, which depends only on (seed, epoch). With the same seed, all
-            parts follow the same permutation of the whole dataset.
-        seed: an int; None draws one from NumPy's global generator now.
-
-    >>> [list(SplitSampler(7, 3, part, shuffle=False)) for part in range(3)]
-    [[0, 1, 2], [3, 4], [5, 6]]
-    """
-
-    def __init__(
-        self,
-        length: int,
-        num_parts: int = 1,
-        part_index: int = 0,
-        even_size: bool = False,
-        repeat: int = 1,
-        shuffle: bool = True,
-        *,
-        seed: int | None = None,
-    ) -> None:
-        check_flags(even_size=even_size, shuffle=shuffle)
-        self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
-        self.num_parts = parts
-        if check_int("part_index", part_index) >= parts:
-            raise bad_argument("part_index", part_index, f"must be an int from 0 to num_parts - 1 ({parts - 1})")
-        self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)
-        small, larger = divmod(self._length, parts)
-        self._start = part_index * small + min(part_index, larger)
-        self._stop = self._start + small + (part_index < larger)
-        self._size = -(-self._length // parts) if even_size else self._stop - self._start
-        about = {"samples": self._length, "first": self._start}
-        self._identity = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
-        super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
-
-    @property
-    def random_over(self) -> Any:
-        return range(self._start, self._stop) if self._shuffle else None
-
-    def order(self, epoch: int) -> Order:
-        ends = range(self._size, len(self) + 1, max(self._size, 1))
-        return chained(len(self), ends, lambda number: self._once(epoch, number))
-
-    def _once(self, epoch: int, number: int) -> Integers:
-        indices = np.arange(self._start, self._stop)
-        if self._shuffle or self._size > len(indices):
-            order = np.random.default_rng(batch_seed(self.seed, epoch, number)).permutation(self._length)
-            own = (self._start <= order) & (order < self._stop)
-            indices = order[own] if self._shuffle else indices
-            indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
-        return indices
-
-    def __len__(self) -> int:
-        return self._size * self._repeat

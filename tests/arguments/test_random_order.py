@@ -13,13 +13,13 @@ from gluonloader import (
     Dataset,
     RandomSampler,
     ShardedSampler,
-    SplitSampler,
     StackDataset,
     Subset,
     SubsetSampler,
     WeightedSampler,
     random_split,
 )
+from gluonloader.buckets import SplitSampler
 from gluonloader.tables import ArrowDataset
 
 pa = pytest.importorskip("pyarrow")

@@ -9,7 +9,7 @@ from conftest import FORK, SERIAL, load_or_skip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import AsList, Dict, Group, Pad, SplitSampler, Stack, batchify
+from gluonloader import AsList, Dict, Group, Pad, Stack, batchify
 from gluonloader.batchify import NamedTuple
 from gluonloader.buckets import (
     ConstWidthBucket,
@@ -18,6 +18,7 @@ from gluonloader.buckets import (
     LinearWidthBucket,
     SortedBucketSampler,
     SortedSampler,
+    SplitSampler,
 )
 from gluonloader.errors import BatchifyError
 

@@ -20,11 +20,10 @@ from gluonloader import (
     MixtureSampler,
     RandomSampler,
     SequentialSampler,
-    SplitSampler,
     SubsetSampler,
     WeightedSampler,
 )
-from gluonloader.buckets import ExpWidthBucket, FixedBucketSampler, SortedBucketSampler, SortedSampler
+from gluonloader.buckets import ExpWidthBucket, FixedBucketSampler, SortedBucketSampler, SortedSampler, SplitSampler
 from gluonloader.text import PackingSampler, TokenBatchSampler
 
 FILE = Path(__file__).with_name("orders.json")

@@ -17,9 +17,8 @@ from gluonloader import (
     RandomSampler,
     Sampler,
     SequentialSampler,
-    SplitSampler,
 )
-from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler, SplitSampler
 from gluonloader.sampler.base import iterate
 
 LENGTHS = [index % 17 for index in range(50)]

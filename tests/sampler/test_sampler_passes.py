@@ -20,11 +20,10 @@ from gluonloader import (
     RandomSampler,
     SequentialSampler,
     ShardedSampler,
-    SplitSampler,
     SubsetSampler,
     WeightedSampler,
 )
-from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler, SortedSampler
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler, SortedSampler, SplitSampler
 from gluonloader.indices import as_list
 from gluonloader.sampler.base import iterate, order_of
 from gluonloader.sampler.passes import Pass, cut, skip
