@@ -6,6 +6,7 @@ torch is imported in `sides`, by each test file: a skip raised in a conftest wou
 import functools
 import os
 import signal
+import sys
 import warnings
 
 import pytest
@@ -73,4 +74,5 @@ def handler_of_torch():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    handler_of_torch().code = pyfuncitem.function.__code__
+    if "torch" in sys.modules:
+        handler_of_torch().code = pyfuncitem.function.__code__
