@@ -2,9 +2,9 @@
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
          fewer random examples
-newest   NumPy alone. Python 3.14: the tests that are marked numpy_only. Python 3.15: those of them that start new
-         interpreters and are not slow, and those of `core`. `.ci/pythons` gets these two if they are not installed. And
-         the oldest: Python 3.10 with NumPy 1.23, for those of `core` that are not marked numpy_only, if it is installed
+newest   NumPy alone. Python 3.15: the tests that are marked numpy_only, most of which are about processes. Python 3.14:
+         the other tests of `core`. `.ci/pythons` gets these two if they are not installed. And the oldest, if it is
+         installed: Python 3.10 with NumPy 1.23, for the same tests as 3.14
 free     a free-threaded Python, NumPy and Pillow: all tests; skipped where there is none (not part of a plain `nox`)
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, obstore, Hugging Face datasets, WebDataset, and moto, a
@@ -37,7 +37,8 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["package", "lint", "docs", "ray", "newest", "modern", "gluon"]
+WITHOUT_TESTS, WITH_TESTS = ["package", "lint", "docs"], ["ray", "newest", "modern", "gluon"]
+nox.options.sessions = [*WITHOUT_TESTS, *WITH_TESTS]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=9", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
@@ -45,11 +46,8 @@ TEST = ["pytest>=9", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypo
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
 VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
 QUICK = "not slow and not spawn and not kill"
-NEWEST = {
-    "3.14": ["-m", "numpy_only"],
-    "3.15": ["-m", f"({QUICK}) or (numpy_only and spawn and not slow)", "--hypothesis-profile=quick"],
-}
-OLDEST = ["-m", f"{QUICK} and not numpy_only", "--hypothesis-profile=quick"]
+OTHERS_OF_CORE = ["-m", f"{QUICK} and not numpy_only", "--hypothesis-profile=quick"]
+NEWEST = {"3.15": ["-m", "numpy_only"], "3.14": OTHERS_OF_CORE}
 FREE = ["3.15t", "3.14t", "3.13t"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
@@ -190,7 +188,7 @@ def run_tests_with(session: nox.Session, python: str, packages: list[str], *argu
 
 @nox.session
 def newest(session: nox.Session) -> None:
-    """Python 3.14, 3.15 and 3.10, NumPy alone."""
+    """Python 3.15, 3.14 and 3.10, NumPy alone."""
     install(session, "virtualenv")
     folder = Path(session.create_tmp()).resolve() / "pythons"
     found = {version: next(pythons(version), None) for version in NEWEST}
@@ -200,7 +198,7 @@ def newest(session: nox.Session) -> None:
         python = found[version] or str(folder / "usr" / "bin" / f"python{version}")
         run_tests_with(session, python, ["numpy", *TEST], *tests)
     if oldest := next(pythons("3.10"), None):
-        run_tests_with(session, oldest, ["numpy==1.23.*", *TEST], *OLDEST)
+        run_tests_with(session, oldest, ["numpy==1.23.*", *TEST], *OTHERS_OF_CORE)
     else:
         session.warn("Python 3.10 is not installed, so it is not tested: run `pyenv install 3.10`")
 
