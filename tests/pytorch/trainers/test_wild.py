@@ -9,7 +9,7 @@ from ..wild.compare import PACKAGES, result
 DIFFERS = {"torchio_queue"}  # it draws random numbers while it reads samples; see docs/torch.md
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("name", sorted(PACKAGES.keys() - DIFFERS))
 def test_a_program_gets_the_batches_of_torch(name, workers):
     try:
