@@ -274,14 +274,7 @@ def descendants(pid):
     return found[1:]
 
 
-def is_worker_of_ray(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::")
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.parametrize("end", ["close", "interrupt", pytest.param("kill", marks=pytest.mark.kill)])
+@pytest.mark.parametrize("end", ["close", "interrupt"])
 def test_no_process_is_left(end, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(ENDING)
@@ -293,11 +286,8 @@ def test_no_process_is_left(end, tmp_path):
             program.communicate(timeout=60)
         else:
             assert len(started) > 4  # servers of Ray, and two actors
-            workers = [pid for pid in started if is_worker_of_ray(pid)]
-            assert len(workers) >= 2
-            program.send_signal(signal.SIGINT if end == "interrupt" else signal.SIGKILL)
+            program.send_signal(signal.SIGINT)
             program.communicate(timeout=60)
-            started = workers if end == "kill" else started  # Ray's own agents look for Ray for a minute
         assert eventually(lambda: not any(map(is_running, started)), 120), [pid for pid in started if is_running(pid)]
     finally:
         program.kill()
