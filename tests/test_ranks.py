@@ -134,6 +134,33 @@ def test_the_first_samples_of_a_dataset_have_a_known_length():
     assert epochs(NUMBERS.take(4), 2, "drop", num_shards=2) == [[[0, 2]], [[1, 3]]]
 
 
+def test_the_shards_of_joined_datasets_have_a_length():
+    joined = (IterableDataset(Files("abc")) + Files("de")).transform(str.upper)
+    first, second = [["A0", "A1"], ["C0", "C1"], ["D0", "D1"]], [["B0", "B1"], ["E0", "E1"]]
+    assert epochs(joined, 2, num_shards=2) == [first, second]
+    assert epochs(joined, 2, "drop", num_shards=2) == [first[:2], second]
+    assert epochs(joined, 2, "repeat", num_shards=2) == [first, [*second, second[0]]]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        NUMBERS + STREAM,
+        NUMBERS + NUMBERS.filter(bool),
+        IterableDataset(Files("abc")).filter(bool) + Files("de"),
+        (NUMBERS + STREAM).take(12),
+        NUMBERS.filter(bool).shard(2, 0),
+    ],
+    ids=repr,
+)
+def test_the_length_of_a_dataset_is_not_known_if_that_of_a_part_is_not(dataset):
+    with pytest.raises(TypeError):
+        len(rank(0, 2, dataset=dataset, num_shards=2))
+    for policy in ("drop", "repeat"):
+        with pytest.raises(ValueError, match="it needs the length of each shard"):
+            rank(0, 2, policy, dataset=dataset, num_shards=2)
+
+
 def saved(count, batches, **arguments):
     """The states of all ranks after so many batches, and the samples that were delivered."""
     states, seen = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, Literal
 
@@ -265,7 +265,7 @@ class ChainDataset:
         return through(steps, samples)
 
     def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self.datasets if isinstance(dataset, Sized))
+        return sum(map(len, self.datasets))  # type: ignore[arg-type]  # a TypeError if one has no length
 
     @short_repr
     def __repr__(self) -> str:
@@ -294,8 +294,10 @@ class ChainDataset:
         return min([count for count in counts if count is not None], default=None)
 
     def _make_shard(self, num_shards: int, index: int) -> ChainDataset:
-        parts = [unwrap(dataset) for dataset in self.datasets]
-        shards = [_wrapped(make_shard(source, num_shards, index, self._epoch), steps) for source, steps in parts]
+        shards = []
+        for source, steps in map(unwrap, self.datasets):
+            part = make_shard(source, num_shards, index, self._epoch)
+            shards.append(_wrapped(part, steps, hasattr(part, "__len__") and not filters(steps)))
         shard = ChainDataset(shards)
         shard._made_by_shard, shard._opened = (num_shards, index), self._opened
         return shard
@@ -348,6 +350,11 @@ def split_steps(steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Transf
 def takes(steps: Sequence[Step]) -> bool:
     """Whether one of the steps is `take`, which counts the samples of all shards from the start."""
     return any(isinstance(step, Take) for step in steps)
+
+
+def filters(steps: Sequence[Step]) -> bool:
+    """Whether one of the steps is `filter`, so the number of samples is not known."""
+    return any(isinstance(step, Filter) for step in steps)
 
 
 def makes_shards(source: Any, steps: Sequence[Step]) -> bool:

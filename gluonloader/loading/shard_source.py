@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ..checks import check_int
-from ..dataset.iterable import Filter, length_of, makes_shards, unwrap
+from ..dataset.iterable import filters, makes_shards, unwrap
 from ..dataset.opening import part_of
 from ..describe import class_name, counted
 from ..errors import bad_argument, warn
@@ -145,10 +145,10 @@ def stated_lengths(lengths: Sequence[int] | None, shards: Shards) -> Lengths | N
 def lengths_of(dataset: Any, shards: Shards, needed: Iterable[int]) -> dict[int, int]:
     """The length of each shard; TypeError if it is not known."""
     source, steps = unwrap(dataset)
-    if any(isinstance(step, Filter) for step in steps):
-        raise TypeError("a filter drops an unknown number of samples")
     if makes_shards(source, steps):
+        if filters(steps):
+            raise TypeError("a filter drops an unknown number of samples")
         parts = {shard: part_of(source, shards.num_shards, shard) for shard in needed}
         return {shard: len(range(part.start, len(part.dataset), part.stride)) for shard, part in parts.items()}
-    total = length_of(source, steps)
+    total = len(dataset)
     return {shard: len(range(shard, total, shards.num_shards)) for shard in needed}
