@@ -92,10 +92,10 @@ def compared(*options):
             barrier.wait()
             return gathered
 
-        given = {"length": 8, "epoch": 0, "batch_size": 2, **options[index]}
-        length, epoch = given.pop("length"), given.pop("epoch")
+        given = {"length": 8, "epoch": 0, "batch": 0, "batch_size": 2, **options[index]}
+        length, epoch, batch = given.pop("length"), given.pop("epoch"), given.pop("batch")
         loader = DataLoader(range(length), ranks=Ranks(index, len(options), gather=gather), **given)
-        loader.set_epoch(epoch)
+        loader.seek(epoch, batch)
         try:
             for _ in range(2):
                 list(loader)
@@ -124,6 +124,7 @@ def test_ranks_that_agree_are_compared_without_a_word():
         ({"batch_size": 3}, "batch_size=3, unlike rank 0"),
         ({"seed": 2}, "seed=2, unlike rank 0"),
         ({"epoch": 1}, "epoch=1, unlike rank 0"),
+        ({"batch": 1}, "delivered 1 batch of the epoch, unlike rank 0"),
         ({"sampler": Restarting([4, 5])}, "len(sampler)=2, unlike rank 0"),
     ],
 )

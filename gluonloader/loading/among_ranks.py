@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..describe import describe
+from ..describe import counted, describe
 from ..errors import bad_argument, warn
 from ..indices import COMPARED, as_list
+from ..position.progress import Start
 from ..randomness import PreservedGenerators
 from ..ranks import Policy, Ranks, rank_and_size
 from ..sampler.base import BatchSampler, copy_of, epoch_of, is_computed, order_of, unseeded
@@ -118,13 +119,15 @@ class Comparison:
     def __init__(self, ranks: Ranks, order: Any, dataset: Any, facts: dict[str, Any]) -> None:
         self._ranks, self._order, self._dataset, self._facts = ranks, order, dataset, facts
 
-    def check(self, epoch: int) -> None:
-        """Compares them before the epoch starts. All ranks have to call this.
+    def check(self, epoch: int, start: Start) -> None:
+        """Compares them before the epoch starts there. All ranks have to call this.
 
         Raises:
             ValueError: they differ, on each rank; the text names the first difference.
         """
         found = {f"{name}={value!r}": value for name, value in [*self._facts.items(), ("epoch", epoch)]}
+        delivered = start.number + sum(map(len, start.ahead))
+        found[f"delivered {counted(delivered, 'batch', 'batches')} of the epoch"] = delivered
         for what, value in found.items():
             self._compare(what, value)
         self._compare("other first indices in the order", self._first())

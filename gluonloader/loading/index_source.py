@@ -128,10 +128,11 @@ class IndexSource:
     def plan(self, epoch: int, seed: int, loaded: State | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
         self.users_epochs.move(epoch)
+        start = self._start if loaded else Start()
         if self._comparison is not None:
-            self._comparison.check(epoch)
+            self._comparison.check(epoch, start)
             self._comparison = None
-        plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
+        plan = IndexPlan(self.sampler, epoch, seed, start)
         self.history.add(epoch, plan.started)
         return plan
 
