@@ -92,9 +92,10 @@ def compared(*options):
             barrier.wait()
             return gathered
 
-        given = {"length": 8, "epoch": 0, "batch": 0, "batch_size": 2, **options[index]}
+        given = {"length": 8, "epoch": 0, "batch": 0, "policy": None, "batch_size": 2, **options[index]}
         length, epoch, batch = given.pop("length"), given.pop("epoch"), given.pop("batch")
-        loader = DataLoader(range(length), ranks=Ranks(index, len(options), gather=gather), **given)
+        ranks = Ranks(index, len(options), given.pop("policy"), gather=gather)
+        loader = DataLoader(range(length), ranks=ranks, **given)
         loader.seek(epoch, batch)
         try:
             for _ in range(2):
@@ -115,6 +116,7 @@ def test_ranks_that_agree_are_compared_without_a_word():
     assert compared(*[{"shuffle": True, "seed": -(2**63)}] * 2) == ["", ""]
     assert compared(*[{"sampler": Restarting([np.int64(3), 1, "a" and 2])}] * 2) == ["", ""]
     assert compared(*[{"batch_size": None, "batch_sampler": ForeignBatches(8)}] * 2) == ["", ""]
+    assert compared(*[{"length": 9, "policy": "uneven", "batch": batch} for batch in (2, 1)]) == ["", ""]
 
 
 @pytest.mark.parametrize(
