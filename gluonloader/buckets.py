@@ -376,7 +376,7 @@ class SplitSampler(SeededSampler):
         self._start = part_index * small + min(part_index, larger)
         self._stop = self._start + small + (part_index < larger)
         self._size = -(-self._length // parts) if even_size else self._stop - self._start
-        about = {"samples": self._length, "first": self._start}
+        about = {"samples": self._length, "first": self._start, "end": self._stop}
         self._identity = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
         super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
 

@@ -10,7 +10,7 @@ from conftest import FORK, SERIAL
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, Pad, RandomSampler
+from gluonloader import BatchSampler, DataLoader, Pad, RandomSampler
 from gluonloader.buckets import (
     ConstWidthBucket,
     ExpWidthBucket,
@@ -360,3 +360,12 @@ def test_a_loader_accepts_bucket_samplers_and_sets_their_epoch(way):
 
 def test_batch_sampler_cuts_a_part_into_batches():
     assert list(BatchSampler(SplitSampler(10, 3, 0, shuffle=False), 3)) == [[0, 1, 2], [3]]
+
+
+def test_a_state_of_a_larger_part_with_as_many_indices_is_refused():
+    three, four = (
+        DataLoader(range(9), 1, sampler=SplitSampler(9, parts, 1, even_size=True, seed=0)) for parts in (3, 4)
+    )
+    assert len(three) == len(four)  # three samples of its own, or two and one of another part
+    with pytest.raises(ValueError, match=r"end=6; it must be the same"):
+        three.load_state_dict(four.state_dict())
