@@ -148,7 +148,8 @@ class _Stored(Dataset):
         """Rows of one column, in the order of `keys`: a new array, or a list if they are objects."""
         first, end = (int(keys.min()), int(keys.max()) + 1) if len(keys) else (0, 0)
         size = column.dtype.itemsize * math.prod(column.shape[1:])
-        if end - first > len(keys) * max(1, min(_ROWS_PER_SELECTION, _BYTES_PER_SELECTION // max(1, size))):
+        # h5py cannot select many rows that contain no values.
+        if size and end - first > len(keys) * max(1, min(_ROWS_PER_SELECTION, _BYTES_PER_SELECTION // size)):
             rows = self._take(column, keys)
         elif (np.diff(keys) == 1).all():
             rows = self._slice(column, first, end)

@@ -60,6 +60,12 @@ def test_any_order_and_repetition(kind, chunk, width, tmp_path, indices):
     assert_bulk_is_the_same(dataset, indices)
 
 
+def test_rows_without_values_may_be_far_apart(kind, tmp_path):
+    kind.write(tmp_path, {"nothing": np.zeros((400, 0, 2), np.int8)}, 0)
+    rows = kind.open(tmp_path, "nothing").__getitems__(np.arange(20) ** 2)
+    assert gl.default_batchify(rows).shape == (20, 0, 2)
+
+
 def test_what_lies_between_large_rows_is_not_read(kind, tmp_path):
     kind.write(tmp_path, {"x": np.ones((16, 1_000_000), np.uint8)}, 1)
     dataset = kind.open(tmp_path, "x")
