@@ -256,7 +256,7 @@ class EnvironmentTests(Dropin):
         script = self.script()
         if "-m" in command:
             script = script.replace("import beside", "from . import beside")
-        arguments = ["--num-workers", "2", "-v", "-m", "-h", "--", "a b", ""]
+        arguments = ["--", "--num-workers", "2", "-v", "-m", "-h", "--", "a b", ""]
         plain = program(*command, *arguments, **{"folder/train": script, "folder/beside": ""})
         ours = program(*self.command(), *command, *arguments)
         assert plain.returncode == 3, plain.stderr

@@ -42,11 +42,12 @@ def run_script(package: str, library: str, install: Callable[[], object]) -> Non
     parser.add_argument("--stats", action="store_true", help="print the statistics of each loader when the script ends")
     parser.add_argument("--version", action="version", version=f"gluonloader {library_version()}")
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module, e.g. -m package.train")
-    parser.add_argument("script", help="a Python file, or with -m the name of a module")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the script")
+    help_of_script = "a Python file, or with -m the name of a module; then the arguments of the script"
+    parser.add_argument("script", nargs=argparse.PARSER, help=help_of_script)  # with REMAINDER, a first "--" is lost
     options = parser.parse_args()
-    if not options.is_module and not os.path.isfile(options.script):
-        parser.error(f"there is no file {options.script}")
+    script = options.script[0]
+    if not options.is_module and not os.path.isfile(script):
+        parser.error(f"there is no file {script}")
     if options.verbose:
         _log_to_stderr()
     try:
@@ -58,11 +59,11 @@ def run_script(package: str, library: str, install: Callable[[], object]) -> Non
         Report(library, options.stats).begin()
     starters = {sys.modules["__main__"].__file__, __file__, "<frozen runpy>", runpy.__file__}
     sys.excepthook = functools.partial(_show, starters)
-    sys.argv = [options.script, *options.args]
+    sys.argv = options.script
     if options.is_module:
-        runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
-        _run(options.script)
+        _run(script)
 
 
 def _log_to_stderr() -> None:
