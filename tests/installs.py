@@ -24,6 +24,7 @@ ENDS = {
     "syntax": "print(1\n",
     "encoding": "# -*- coding: latin-1 -*-\nimport sys\nsys.exit('text of the exit')\n",
     "annotations": "def f(x: int): ...\nprint(f.__annotations__)\n",
+    "builtins": "__builtins__.added = 'by the script'\nprint(added)\n",
     "interrupt": "raise KeyboardInterrupt\n",
     "kill": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n",
     "thread": "import threading\nthreading.Thread(target=lambda: print('late')).start()\n",

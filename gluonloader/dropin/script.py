@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import functools
 import io
 import logging
@@ -82,7 +83,7 @@ def _run(path: str) -> None:
         code = compile(file.read(), path, "exec", dont_inherit=True)  # without the __future__ imports of this file
     script = ModuleType("__main__")
     script.__file__ = path
-    vars(script)["__builtins__"] = __builtins__
+    vars(script)["__builtins__"] = builtins  # a module, as in a script; here, `__builtins__` is a dict
     sys.modules["__main__"] = script
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):  # otherwise Python adds no folder
         sys.path[0] = os.path.dirname(os.path.realpath(path))
