@@ -180,7 +180,7 @@ class LoaderIterator(Iterator[Batch]):
 
     def _live_epochs(self) -> Epochs:
         if self._epochs is None:
-            raise LoaderClosed("this iterator has ended or was closed; save the position with loader.state_dict()")
+            raise LoaderClosed("this iterator has ended or was closed; save and load positions of the loader instead")
         return self._epochs
 
 

@@ -438,8 +438,8 @@ load([object()] * 2, 2)
     of anything
 # use, and states
 closed() -> LoaderClosed: this DataLoader is closed; make a new one, or iterate inside its `with` block
-[*(ended := iter(gl.DataLoader(NUMBERS, 2)))] and ended.state_dict()
-    -> LoaderClosed: this iterator has ended or was closed...
+[*(ended := iter(gl.DataLoader(NUMBERS, 2)))] and ended.load_state_dict(gl.DataLoader(NUMBERS, 2).state_dict())
+    -> LoaderClosed: this iterator has ended or was closed; save and load positions of the loader instead
 next(gl.DataLoader(NUMBERS, 2)) -> TypeError: 'DataLoader' object is not an iterator
 gl.DataLoader(NUMBERS, 2)[0] -> TypeError: 'DataLoader' object is not subscriptable
 len(gl.DataLoader(gl.IterableDataset(lambda: iter(NUMBERS)), 2))
