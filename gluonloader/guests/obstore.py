@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from ..errors import import_extra
 
-Failure = Literal["missing", "changed", "throttled", "refused", "other"]
+Failure = Literal["missing", "changed", "throttled", "refused", "invalid", "other"]
 
 _STORES: Final = {
     "s3": "S3Store",
@@ -67,6 +67,8 @@ def store_of(url: str, silence_s: float = 10.0, retries: int = 0) -> tuple[Any, 
     """
     scheme, _, rest = url.partition("://")
     place, _, key = rest.partition("/")
+    if key.startswith("/"):  # obstore would leave it out, and name another object
+        raise ValueError(f"{url}: obstore reads no key that starts with a slash; correct the URL, or rename the object")
     settings = frozenset((name, value) for name, value in os.environ.items() if name.startswith(SETTINGS))
     return _store(scheme, place, settings, silence_s, retries, os.getpid()), key
 
@@ -80,6 +82,8 @@ def failure_of(error: BaseException) -> Failure:
         return "changed"
     if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
         return "refused"
+    if isinstance(error, (exceptions.InvalidPathError, ValueError)):
+        return "invalid"
     if isinstance(error, exceptions.GenericError) and any(f"code: {code}" in str(error) for code in (429, 503)):
         return "throttled"
     return "other"

@@ -23,7 +23,7 @@ from ..messages import message
 from ..wire.greeting import Hello, decode
 from .objects import Block, Remote
 
-FaultKind = Literal["missing", "changed", "refused", "throttled", "other"]
+FaultKind = Literal["missing", "changed", "refused", "invalid", "throttled", "other"]
 
 
 @message(frozen=True, slots=True)

@@ -218,4 +218,4 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 def is_final(error: Any) -> bool:
     """Whether it makes no sense to try again."""
-    return isinstance(error, Fault) and error.kind in ("missing", "changed", "refused")
+    return isinstance(error, Fault) and error.kind in ("missing", "changed", "refused", "invalid")

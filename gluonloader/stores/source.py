@@ -204,6 +204,8 @@ def _fault(error: Exception) -> Fault:
         text = _MISSING
     elif kind == "refused":
         text += "; set the variables of its client, such as AWS_ACCESS_KEY_ID, before the program starts"
+    elif kind == "invalid":
+        text += "; correct the URL, or rename the object: obstore reads no keys with empty parts, `.` or `..`"
     elif _METADATA in text:
         text += "; there are no credentials: set AWS_ACCESS_KEY_ID, or AWS_SKIP_SIGNATURE=true for a public bucket"
     return Fault(kind, text)

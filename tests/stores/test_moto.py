@@ -71,6 +71,19 @@ def test_an_object_that_stands_for_a_folder_is_no_file(bucket, tmp_path):
     }
 
 
+@pytest.mark.parametrize("key", ["/a.bin", "d//a.bin", "e/../a.bin"])
+def test_a_key_that_obstore_does_not_read_is_an_error_at_once(bucket, tmp_path, key):
+    for name in ("a.bin", key):
+        bucket.put_object(Bucket="train", Key=name, Body=name.encode())
+    cache = NodeCache(tmp_path / "cache", "140 kB", block="5 kB", timeout=1000)
+    patterns = [f"s3://train/{key[:-5]}*", *(["s3://train/**"] if "/" in key[1:] else [])]
+    for paths in ([f"s3://train/{key}"], *patterns):
+        with pytest.raises(StoreError, match="correct the URL, or rename the object"):
+            FileDataset(paths, cache=cache)
+    with pytest.raises(StoreError, match="correct the URL, or rename the object"):
+        cache.open(f"s3://train/{key}")
+
+
 @pytest.fixture
 def sources(tmp_path, monkeypatch):
     """A folder with files that commands pack; temporary files lie beside it."""
