@@ -36,6 +36,8 @@ def reads(url: str) -> bool:
     """Whether obstore is installed, and is the library that reads a URL."""
     if not knows(url) or find_spec("obstore") is None:
         return False
+    if url.startswith("http") and any(sign in url for sign in "%?#"):
+        return False  # obstore takes these signs for a part of the name, and would ask for another object
     return not (url.startswith("s3:") and _has_credentials_in_file() and find_spec("s3fs") is not None)
 
 

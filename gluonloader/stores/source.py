@@ -59,7 +59,7 @@ def check_readable(url: str) -> None:
     except (ImportError, ValueError) as error:
         cure = (
             "install it, or obstore, which needs Python 3.11"
-            if obstore.knows(url)
+            if obstore.knows(url) and find_spec("obstore") is None
             else "install it, or correct the URL"
         )
         raise StoreError(f"{error}; {cure}") from error

@@ -217,6 +217,15 @@ def test_files_of_an_http_server(cache, server):
         FileDataset(f"{server.url}/bucket/names/*", cache=cache)
 
 
+def test_an_http_url_with_escaped_signs_or_a_query(cache, server, bucket):
+    pytest.importorskip("aiohttp")
+    (bucket / "names" / "x%20y.jpg").write_bytes(b"another file")
+    (bucket / "names" / "x y.jpg").write_bytes(b"the file")
+    root = f"{server.url}/bucket/names/"
+    dataset = FileDataset([root + "x%20y.jpg", root + "a.jpg?signature=1%2F2", root + "a.jpg"], cache=cache)
+    assert list(dataset) == [b"the file", b"a.jpg", b"a.jpg"]
+
+
 def test_files_of_a_filesystem_of_fsspec(tmp_path, objects):
     pytest.importorskip("fsspec")
     cache = NodeCache(tmp_path / "cache", "4 MB", block=4096)
