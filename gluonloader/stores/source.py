@@ -223,6 +223,8 @@ class _Files:
         with _faults():
             filesystem.invalidate_cache()
             about = filesystem.info(path)
+        if about.get("type") == "directory":
+            raise Fault("missing", _MISSING)
         return Remote(url, about["size"], _version(about))
 
     def entries(self, folder: str) -> list[Remote]:

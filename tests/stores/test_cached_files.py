@@ -235,6 +235,8 @@ def test_files_of_a_filesystem_of_fsspec(tmp_path, objects):
     assert names_of(dataset, root) == right
     assert list(dataset) == [name.encode() for name in right]
     assert list(FileDataset([root + name for name in right[::-1]], cache=cache)) == list(dataset)[::-1]
+    with pytest.raises(FileNotFoundError, match="names/x/y"):  # a folder
+        FileDataset([root + "x/y"], cache=cache)
 
 
 def test_forks_while_threads_read_keep_no_file_open(cache):
