@@ -89,7 +89,8 @@ class Torch:
         name = carried(array.dtype)
         try:
             if name is None:
-                return self._torch.from_numpy(array)
+                # NumPy has two dtypes of 64 unsigned bits, of which torch knows one.
+                return self._torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
             bits = self._torch.from_numpy(raw(array).view(f"i{array.dtype.itemsize}"))
             return bits.view(self._extra[name])
         except (TypeError, KeyError):
