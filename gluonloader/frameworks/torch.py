@@ -89,11 +89,12 @@ class Torch:
         name = carried(array.dtype)
         try:
             if name is None:
-                # NumPy has two dtypes of 64 unsigned bits, of which torch knows one.
-                return self._torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
+                return self._torch.from_numpy(array)
             bits = self._torch.from_numpy(raw(array).view(f"i{array.dtype.itemsize}"))
             return bits.view(self._extra[name])
         except (TypeError, KeyError):
+            if array.dtype == np.uint64:  # NumPy has two dtypes of 64 unsigned bits, of which torch knows one
+                return self._torch.from_numpy(array.view(np.uint64))
             raise no_dtype("torch", array, "convert the array in the dataset, e.g. x.astype('float32')") from None
 
     def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:

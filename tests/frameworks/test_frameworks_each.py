@@ -58,13 +58,13 @@ class TestTorch:
         assert [tensor.dtype for tensor in batch] == kinds
         assert all(tensor.to(torch.float32)[:, 0].tolist() == [0, 1] for tensor in batch[:9])
 
-    @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
     @pytest.mark.parametrize("code", np.typecodes["AllInteger"])
     def test_every_integer_of_numpy_becomes_a_tensor(self, torch, any_way, code):
         with any_way.loader(np.arange(2).astype(code), 2, output="torch") as loader:
             (batch,) = loader
         assert (str(batch.dtype), batch.tolist()) == (f"torch.{np.dtype(code).name}", [0, 1])
 
+    @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
     def test_every_dtype_of_torch_keeps_its_bits(self, torch, any_way):
         bits = torch.arange(64, dtype=torch.uint8) % 2  # also valid as bool
         kinds = {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
