@@ -32,9 +32,10 @@ class WeightedSampler(SeededSampler):
     """Yields random indices, each with a probability in proportion to its weight.
 
     Index number k of an epoch depends only on (seed, epoch), k and the weights at the moment when it is drawn. New
-    `weights` apply from the next index that is drawn or, without replacement, from the next epoch. A loader draws
-    indices ahead: after `it.sampler.weights = new`, call `it.flush()` on its iterator to draw these indices again. The
-    state of a loader contains weights that were changed, if they have at most 64 kB when they are compressed.
+    `weights` apply from the next index that is drawn or, without replacement, from the next epoch that has not started.
+    A loader draws indices ahead: after `it.sampler.weights = new`, call `it.flush()` on its iterator to draw these
+    indices again. The state of a loader contains weights that were changed, if they have at most 64 kB when they are
+    compressed.
 
     Args:
         weights: a number >= 0 for each sample; at least one weight is more than 0.
