@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ..checks import check_int
 from ..dataset.iterable import filters, makes_shards, unwrap
 from ..dataset.opening import part_of
-from ..describe import class_name, counted
+from ..describe import class_name, counted, describe
 from ..errors import bad_argument, warn
 from ..position import shards as position
 from ..position.shards import Leftover, Shards
@@ -126,7 +126,7 @@ def quota_of(dataset: Any, shards: Shards, ranks: Ranks, stated: Lengths | None)
         return Quota(ranks, lengths_of(dataset, shards, needed))
     except TypeError:
         right = (
-            f"it needs the length of each shard, and {class_name(dataset)} does not say it; pass "
+            f"it needs the length of each shard, and {describe(dataset)} does not say it; pass "
             'Ranks(..., shard_lengths=[...]), define __len__, or pass policy="uneven"'
         )
         raise bad_argument("policy", ranks.policy, right) from None
