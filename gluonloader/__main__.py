@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from .errors import GluonLoaderError
 from .tools import bench, cache, plot, records, serve, tokens, tune
 from .tools.doctor import command as doctor
+from .wire.greeting import library_version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status: 0, 1 if it found damage or a problem, 2 if the command cannot run."""
     parser = argparse.ArgumentParser("python -m gluonloader", description="Tools of gluonloader.")
+    parser.add_argument("--version", action="version", version=f"gluonloader {library_version()}")
     commands = parser.add_subparsers(metavar="COMMAND")
     bench.add_to(commands.add_parser("bench", help="measure a DataLoader, also against torch's"))
     cache.add_to(commands.add_parser("cache", help="show, fill and empty the local cache of object stores"))

@@ -92,7 +92,8 @@ def test_it_can_be_turned_off_and_only_one_rank_prints(report):
     assert report(READS, "--quiet") == report(READS, GLUONLOADER_QUIET="1") == report(READS, RANK="1") == ""
 
 
-def test_the_version(tmp_path):
-    command = [sys.executable, "-m", "gluonloader.torch", "--version"]
+@pytest.mark.parametrize("package", ["gluonloader", "gluonloader.torch"])
+def test_the_version(package):
+    command = [sys.executable, "-m", package, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("gluonloader ")
