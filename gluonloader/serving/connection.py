@@ -2,9 +2,9 @@
 
     server --Packet--> inbox --> batch over mapped memory        server <--instructions-- what was received and released
 
-NOTE [again]: Ctrl-C can end `next` at any place, but not while a packet is read. If the descriptor of a slab is lost,
-the consumer sends `AGAIN`, and the server sends once more all items that are not acknowledged. What is released is
-computed from what was delivered and is not lent, so that a call which was interrupted can be repeated. A repeated
+NOTE [again]: Ctrl-C can end `next` at any place. If it comes while a packet is read, or the descriptor of a slab is
+lost, the consumer sends `AGAIN`, and the server sends once more all items that are not acknowledged. What is released
+is computed from what was delivered and is not lent, so that a call which was interrupted can be repeated. A repeated
 instruction does nothing.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from ..errors import BatchTimeout, LoaderClosed
 from ..interrupts import Uninterrupted
 from ..memory.loans import BatchBytes
-from ..wire.descriptors import Incoming, receive, too_many_files
+from ..wire.descriptors import Incoming, receive, receive_bytes, too_many_files
 from ..wire.ends import close_end, is_ready, shut_down
 from ..wire.greeting import MESSAGE_BYTES, Hello, Refused, greet, library_version
 from ..wire.names import NoRoom, OtherUser, connect
@@ -35,6 +35,7 @@ from .messages import (
     Kind,
     Packet,
     address_of,
+    brings_descriptor,
     decode_packet,
     encode_instructions,
     running,
@@ -199,17 +200,23 @@ class Connection:
             raise LoaderClosed(self.ending)
         if self._asks_again:
             self.again()
-        with Uninterrupted():  # otherwise the packet or its descriptor could be lost
-            try:
-                received = receive(self._socket, MESSAGE_BYTES, most=1)
-            except BlockingIOError:
-                return False
-            if not received.data:
-                self._lost()
-            self._take(decode_packet(received.data), received)
+        self._asks_again = True  # if this method is interrupted
+        try:
+            if brings_descriptor(self._socket):
+                with Uninterrupted():  # otherwise the descriptor could stay open
+                    self._take(receive(self._socket, MESSAGE_BYTES, most=1))
+            else:
+                self._take(Incoming(receive_bytes(self._socket, MESSAGE_BYTES)))
+        except BlockingIOError:
+            self._asks_again = False
+            return False
+        self._asks_again = False
         return True
 
-    def _take(self, packet: Packet, received: Incoming) -> None:
+    def _take(self, received: Incoming) -> None:
+        if not received.data:
+            self._lost()
+        packet = decode_packet(received.data)
         if packet.kind is Kind.GOODBYE:
             self._lost(packet.body.decode())
         elif packet.kind is Kind.FACTS:
@@ -249,6 +256,7 @@ class Connection:
 
     def _find_ending(self) -> NoReturn:
         """Reads what the server has said before it ended; raises LoaderClosed."""
+        self._asks_again = False  # nobody hears it any more
         self._read_all()
         self._lost()
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ..errors import bad_argument, shortened
 from ..wire.clients import Client, Clients
-from ..wire.descriptors import receive
+from ..wire.descriptors import receive_bytes
 from ..wire.ends import close_end
 from ..wire.greeting import MESSAGE_BYTES, Hello
 from ..wire.names import NoRoom, OtherUser, connect, listen
@@ -107,7 +107,7 @@ class Consumers(Clients[Consumer]):
     def _instructions(self, one: Consumer) -> list[tuple[Ask, int]] | None:
         """The next message of a consumer; empty if it is gone, None if there is none."""
         try:
-            return decode_instructions(receive(one.connection, MESSAGE_BYTES).data)
+            return decode_instructions(receive_bytes(one.connection, MESSAGE_BYTES))
         except BlockingIOError:
             return None
         except (OSError, ValueError):  # or it is no consumer

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from ..errors import bad_argument
 from ..memory.slab import Head
 from ..messages import message
-from ..wire.descriptors import rights
+from ..wire.descriptors import first_byte, rights
 from ..wire.greeting import Welcome
 
 BODY_BYTES: Final = 32 * 1024  # the largest body of a packet
@@ -30,6 +30,7 @@ BODY_BYTES: Final = 32 * 1024  # the largest body of a packet
 _PREFIX: Final = "\0gluonloader-serve-"
 _NAME: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 _PACKET: Final = struct.Struct("<BQQQqQQQI?")
+_BRINGS: Final = 0x80  # in the first byte of a packet: a descriptor comes with it
 _INSTRUCTION: Final = struct.Struct("<BQ")
 
 
@@ -111,7 +112,13 @@ class Packet(NamedTuple):
 
 def decode_packet(data: bytes) -> Packet:
     kind, *numbers = _PACKET.unpack_from(data)
-    return Packet._make([Kind(kind), *numbers, data[_PACKET.size :]])
+    return Packet._make([Kind(kind & ~_BRINGS), *numbers, data[_PACKET.size :]])
+
+
+def brings_descriptor(connection: socket.socket) -> bool:
+    """Whether a descriptor comes with the next packet; raises BlockingIOError if none has arrived."""
+    first = first_byte(connection)
+    return first is not None and first & _BRINGS != 0
 
 
 class Ask(IntEnum):
@@ -138,8 +145,11 @@ def decode_instructions(data: bytes) -> list[tuple[Ask, int]]:
 
 def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
     """Sends a packet, with the descriptor of its slab if the consumer needs one; raises OSError as `sendmsg`."""
-    *numbers, body = packet
-    connection.sendmsg([_PACKET.pack(*numbers), body], rights([] if descriptor is None else [descriptor]))
+    kind, *numbers, body = packet
+    if descriptor is None:
+        connection.sendmsg([_PACKET.pack(kind, *numbers), body])
+    else:
+        connection.sendmsg([_PACKET.pack(kind | _BRINGS, *numbers), body], rights([descriptor]))
 
 
 def facts_packets(question: int, facts: Mapping[str, Any]) -> list[Packet]:

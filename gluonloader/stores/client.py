@@ -37,7 +37,7 @@ from ..errors import StoreError
 from ..forks import no_fork
 from ..interrupts import Uninterrupted, from_signal_handler
 from ..messages import message
-from ..wire.descriptors import receive
+from ..wire.descriptors import receive_bytes
 from ..wire.ends import close_end, is_ready
 from ..wire.greeting import MESSAGE_BYTES, Refused, Welcome, encode, greet, library_version
 from ..wire.names import NoRoom, OtherUser, connect
@@ -358,7 +358,7 @@ class BlockReader:
         assert self._connection is not None
         with suppress(BlockingIOError):
             try:
-                data = receive(self._connection, MESSAGE_BYTES).data
+                data = receive_bytes(self._connection, MESSAGE_BYTES)
             except ConnectionError:
                 data = b""
             if data:

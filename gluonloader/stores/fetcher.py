@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from ..units import size
 from ..wire.clients import Client, Clients
-from ..wire.descriptors import receive
+from ..wire.descriptors import receive_bytes
 from ..wire.ends import close_end
 from ..wire.greeting import MESSAGE_BYTES, Refused, Welcome, encode
 from ..wire.names import listen
@@ -190,7 +190,7 @@ class Fetcher(Clients[Program]):
 
     def hear(self, client: Program) -> None:
         try:
-            data = receive(client.connection, MESSAGE_BYTES).data
+            data = receive_bytes(client.connection, MESSAGE_BYTES)
             if data:
                 self._obey(client, from_client(data))
                 return

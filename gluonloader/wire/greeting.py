@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from ..messages import message
-from .descriptors import receive
+from .descriptors import receive_bytes
 from .ends import close_end
 
 MESSAGE_BYTES: Final = 128 * 1024  # the most bytes of a message
@@ -74,7 +74,7 @@ def greet(
             connection.send(encode(hello))
         await_answer(connection)
         with suppress(ConnectionResetError):
-            data = receive(connection, MESSAGE_BYTES).data
+            data = receive_bytes(connection, MESSAGE_BYTES)
             answer = decode(data, Refused, *kinds) if data else None
     finally:
         if not isinstance(answer, Welcome):

@@ -736,6 +736,22 @@ def test_an_interrupt_anywhere_in_next_loses_no_batch():
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("point", range(30, 130, 5))
+def test_an_interrupt_in_next_before_the_server_ends(point):
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        with loader_of({}) as loader, gl.serve(loader, new_server_name()) as server:
+            iterator = iter(gl.attach(server.name))
+            next(iterator)
+            with contextlib.suppress(Alarm), SignalAt(point, signal.SIGALRM):
+                next(iterator)
+            server.close()
+            with pytest.raises(gl.errors.LoaderClosed, match="it was closed"):
+                list(iterator)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 class Interrupted(Numbered):
     def __getitem__(self, index):
         if index == 5:
