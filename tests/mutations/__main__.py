@@ -94,6 +94,7 @@ TESTS = {
     "batchify": ("tests/batchify", "tests/golden", "tests/test_loader.py", "tests/text"),
     "bridges": ("tests/bridges",),
     "guests": ("tests/guests", "tests/dataset", "tests/work", "tests/test_iterable.py"),
+    "guests/obstore.py": ("tests/stores",),
     "dataset": ("tests/dataset", "tests/test_iterable.py", "tests/text", "tests/executors/test_faults.py"),
     "mxnet": ("tests/gluon", "tests/frameworks"),
     "records": ("tests/records", "tests/vision"),

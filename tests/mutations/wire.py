@@ -152,4 +152,10 @@ MUTATIONS = [
         "        if True:\n",
         note="exit",
     ),
+    Mutation(
+        "a server that has ended is asked again without end",
+        "serving/connection.py",
+        "        self._asks_again = False  # nobody hears it any more\n",
+        "",
+    ),
 ]
