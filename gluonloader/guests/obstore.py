@@ -70,7 +70,7 @@ def store_of(url: str, silence_s: float = 10.0, retries: int = 0) -> tuple[Any, 
     scheme, _, rest = url.partition("://")
     place, _, key = rest.partition("/")
     if key.startswith("/"):  # obstore would leave it out, and name another object
-        raise ValueError(f"{url}: obstore reads no key that starts with a slash; correct the URL, or rename the object")
+        raise ValueError("obstore reads no key that starts with a slash; correct the URL, or rename the object")
     settings = frozenset((name, value) for name, value in os.environ.items() if name.startswith(SETTINGS))
     return _store(scheme, place, settings, silence_s, retries, os.getpid()), key
 
