@@ -18,26 +18,15 @@ extensions = [
 ]
 exclude_patterns = ["_build", "templates"]
 templates_path = ["templates"]  # of the pages in docs/api, which autosummary writes
-# Which members of a class its page shows, if any. Other public methods are for the library itself.
-_ALL = """
-    ArrowDataset BatchSampler BlockShuffleSampler Bridge CenterCrop DataLoader Dataset FileDataset FixedBucketSampler
-    H5Dataset ImageDataset ImageFolderDataset ImageListDataset IndexedRecordIO IterableDataset LoaderIterator PackedRow
-    PackingStats RandomCrop RandomResizedCrop RandomSampler Ranks RecordFileDataset ServedLoader Server ShardedSampler
-    SortedBucketSampler SplitSampler SubsetSampler TokenBatchStats Tuning WeightedSampler ZarrDataset
+# The page of a class shows its members that have a docstring, but not what it inherits from these,
+_WITHOUT = "BaseException, Dataset, Generic, OrderedSampler, Sequence, int, object, tuple"
+# nor the public methods that only other parts of the library call.
+_HIDDEN = """
+    check_fits color contiguous_rows counts_of_blocks cut delivered describe_by drew epoch_seed fetched_ns flag folder
+    full gil_free id id2 is_remote keep_first label loading named needed_blocks needed_spans open order order_state
+    random_over read_tokens reader slow_in_random_order stats_if_known watch
 """
-_SOME = {
-    "MixtureSampler": "weights, schedule, drawn, set_epoch",
-    "PackRows": "__call__",
-    "PackedStream": "shard, set_epoch",
-    "PackingSampler": "count, stats, set_epoch",
-    "RepeatedBatches": "__iter__, __len__",
-    "ServedIterator": "__next__",
-    "TokenBatchSampler": "count, stats, set_epoch",
-    "TokenDataset": "write, windows",
-    "Trace": "stop",
-    "WorkerInfo": "rng",
-}
-autosummary_context = {"shown": {**dict.fromkeys(_ALL.split(), ""), **_SOME}}
+autosummary_context = {"without": _WITHOUT, "hidden": ", ".join(_HIDDEN.split())}
 html_theme = "furo"
 html_title = f"gluonloader {version}"
 html_static_path = ["static"]
@@ -46,6 +35,7 @@ html_css_files = ["site.css"]
 pygments_dark_style = "github-dark"
 
 default_role = "code"  # docstrings write `name` for code
+autodoc_inherit_docstrings = False  # a method that has none of its own is described on the page of its base class
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 autodoc_preserve_defaults = True  # as they are written, not as Python prints them
