@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import frameworks
+from .errors import a_class
 from .tree import children
 
 Item = tuple[str, str, Any]  # a leaf or container of a batch: its path, what it is, its value (None for a container)
@@ -55,7 +56,7 @@ def _to_numpy(value: Any, path: str) -> NDArray[Any]:
     array = value if framework is None else framework.to_numpy(value)
     if array is None:
         raise TypeError(
-            f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse or quantized, has a gradient or is "
+            f"at {path or 'the batch'}: {a_class(value)} that is sparse or quantized, has a gradient or is "
             "on a device cannot be compared; return dense arrays in host memory"
         )
     return np.array(array, subok=False)

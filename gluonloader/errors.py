@@ -17,7 +17,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType, ModuleType, TracebackType
-from typing import Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import logging
 
 __all__ = [
     "BatchTimeout", "BatchifyError", "ColumnError", "GluonLoaderError", "ImageError", "LoaderClosed",
@@ -292,6 +295,12 @@ def text_of(value: object) -> str:
         return f"its __str__ raised {type(failure).__name__}"
 
 
+def a_class(value: object) -> str:
+    """The class of a value with its article: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
 def hide_own_frames(error: E) -> E:
     """Removes the frames of this library from the tracebacks of an error and of the errors that led to it.
 
@@ -419,6 +428,13 @@ def warn(text: str) -> None:
         text = words_of.get(name.split(".")[1], str)(text)
         level, frame = level + 1, frame.f_back
     warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
+def logger() -> logging.Logger:
+    """Where the library logs. `logging` is imported for the first message, since that takes 5 ms."""
+    import logging
+
+    return logging.getLogger("gluonloader")
 
 
 def explain_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from .checks import SEEDS
-from .errors import bad_state
+from .errors import a_class, bad_state
 
 State = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ def parse_state(state: Any) -> dict[str, Any]:
             right = "pass all that state_dict() returned; if it is in a file, pass the text of the file, not the path"
             raise ValueError(f"state: the text is not complete JSON ({error}); {right}") from None
     if not isinstance(state, Mapping):
-        raise ValueError(f"state: it is a {type(state).__name__}; pass what state_dict() returned, or its JSON text")
+        raise ValueError(f"state: it is {a_class(state)}; pass what state_dict() returned, or its JSON text")
     if "check" not in state and (names := [name for name, value in state.items() if _is_state(value)]):
         held = " and ".join(map(repr, names))
         raise ValueError(f"state: this dict holds the loader's state under {held}; pass state[{names[0]!r}]")

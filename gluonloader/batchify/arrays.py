@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import BatchifyError
+from ..errors import BatchifyError, a_class
 from ..frameworks import owner_by_base
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def _no_array(sample: Any, why: str) -> str:
         why = f"; use one batchify function for each of its {len(sample)} fields, e.g. Group(Pad(), Stack())"
     elif isinstance(sample, Mapping):
         why = f"; use one batchify function for each key, e.g. Dict({{{next(iter(sample), 'x')!r}: Stack(), ...}})"
-    return f"a {type(sample).__name__} cannot be converted to an array of numbers{why}"
+    return f"{a_class(sample)} cannot be converted to an array of numbers{why}"
 
 
 def misfit(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[int, Any] | None:

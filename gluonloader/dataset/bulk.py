@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..checks import cure_of
 from ..declared import IN_MEMORY, defining_namespace
-from ..errors import add_note, bad_argument
+from ..errors import a_class, add_note, bad_argument
 from ..indices import Indices, as_list, is_int_array, is_mask
 from ..memory import empty, for_samples
 from ..rows import Rows, copy_rows, pick
@@ -100,7 +100,7 @@ def columns_in(samples: Any) -> str:
     if isinstance(samples, (list, tuple, np.ndarray, Rows)):
         return ""
     if isinstance(samples, (Mapping, str, bytes)) or cure_of(samples, "samples"):
-        return f"a {type(samples).__name__}; return a list of samples, or Rows({{name: column}}) for columns"
+        return f"{a_class(samples)}; return a list of samples, or Rows({{name: column}}) for columns"
     return ""
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import bad_argument, bad_state, warn
+from ..errors import a_class, bad_argument, bad_state, warn
 from ..frameworks import state_from_json
 from ..indices import COMPARED, as_list
 from ..randomness import batch_seed
@@ -153,7 +153,7 @@ class OrderPass:
         batches: Any = self.batches
         if not hasattr(batches, "seek"):
             raise TypeError(
-                f"a {type(self._cut.order).__name__} cannot return to the last delivered batch; "
+                f"{a_class(self._cut.order)} cannot return to the last delivered batch; "
                 "add state_dict() and load_state_dict() to it"
             )
         batches.seek(number - self._first)
@@ -280,7 +280,7 @@ def fit(batch_sampler: Any, state: State, new_batch_size: bool) -> State:
     count_in(state)
     if new_batch_size and cut.batches is None:
         right = (
-            f"a {type(batch_sampler).__name__} chooses the samples of each batch itself, so batches of another size do "
+            f"{a_class(batch_sampler)} chooses the samples of each batch itself, so batches of another size do "
             "not continue its order; remove new_batch_size, and pass the batch sampler that was saved"
         )
         raise bad_argument("new_batch_size", new_batch_size, right)
@@ -419,7 +419,7 @@ def load(batch_sampler: Any, state: State) -> Start:
     known = knows_epoch(warn_at) or hasattr(warn_at, "set_epoch") or check_first_keys(saved)
     if state.get("epoch", 0) > 0 and not known:
         warn(
-            f"a {type(warn_at).__name__} has no epoch and no state, so it restarts from the beginning; this is "
+            f"{a_class(warn_at)} has no epoch and no state, so it restarts from the beginning; this is "
             "correct only if it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), "
             "or use a sampler of gluonloader",
         )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe import counted
-from ..errors import warn
+from ..errors import a_class, warn
 from ..indices import Keys, as_list, is_int_array
 
 Integers = NDArray[np.int64]
@@ -233,7 +233,7 @@ class BatchPass(Iterator[list[Any]]):
         """
         if not isinstance(self._indices, Pass):
             raise TypeError(
-                f"a {type(self._batches.sampler).__name__} cannot return to an earlier index; "
+                f"{a_class(self._batches.sampler)} cannot return to an earlier index; "
                 "add state_dict() and load_state_dict() to it, or use a sampler of gluonloader"
             )
         self._indices.seek(self._start + max(number * self._size - len(self._carried_in), 0))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TokenError
+from ..errors import TokenError, a_class
 from ..segments import PackedRow, Segments
 
 OF_LOSS: Final = ("labels", "loss_mask", "weights")  # how tokens are predicted, see `PackRows`
@@ -51,7 +51,7 @@ def document_of(sample: Any, name: Any, number: int) -> Document:
     try:
         tokens = np.asarray(sample if name is None else sample[name])
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        what = f"document {number} is a {type(sample).__name__} without an array of tokens"
+        what = f"document {number} is {a_class(sample)} without an array of tokens"
         raise TokenError(f"{what} in field={name!r}") from error
     if tokens.shape == (0,):
         tokens = tokens.astype(np.int64)  # an empty list becomes an array of floats
@@ -106,7 +106,7 @@ def _as_numbers(values: Any, what: str) -> NDArray[Any] | None:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths, or a tensor
         if hasattr(values, "dtype"):
-            found = f"{what} is a {type(values).__name__} of {values.dtype} that NumPy cannot read ({error})"
+            found = f"{what} is {a_class(values)} of {values.dtype} that NumPy cannot read ({error})"
             raise TokenError(f"{found}; convert it, e.g. by x.detach().float()") from error
         return None
     return array if array.ndim and array.dtype.kind in "biuf" else None

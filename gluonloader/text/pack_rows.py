@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from ..batchify.arrays import misfit
 from ..checks import check_int
 from ..describe import arguments, call, short_repr
-from ..errors import BatchifyError, bad_argument
+from ..errors import BatchifyError, a_class, bad_argument
 from ..memory import empty
 from ..segments import Segments
 from .documents import OF_LOSS
@@ -118,7 +118,7 @@ class PackRows:
         """
         for number, sample in enumerate(samples):
             if not isinstance(sample, Segments):
-                what = f"it is a {type(sample).__name__}, but PackRows joins the samples of a PackedDataset"
+                what = f"it is {a_class(sample)}, but PackRows joins the samples of a PackedDataset"
                 raise BatchifyError(f"{what}; pass PackedDataset(dataset) to the loader", number)
         places = _Places(samples, padded=self.layout == "rows")
         shape = (len(samples), samples[0].row.size) if self.layout == "rows" else (places.total,)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..checks import check_int
 from ..dataset.base import ConcatDataset, Subset
 from ..describe import arguments, call, describe, short_repr
-from ..errors import bad_argument
+from ..errors import a_class, bad_argument
 from ..messages import message
 from ..randomness import batch_seed
 from ..sampler.passes import Integers, Order
@@ -232,13 +232,14 @@ class PackingSampler(WindowedSampler):
         """See `OrderedSampler`."""
         if isinstance(dataset, _OF_DOCUMENTS):
             right = "a PackingSampler yields rows of several documents; pass PackedDataset(dataset) to the loader"
-            raise ValueError(f"dataset: it is a {type(dataset).__name__}, but {right}")
+            raise ValueError(f"dataset: it is {a_class(dataset)}, but {right}")
         super().check_fits(dataset, ranks)
 
     def _order_of(self, windows: Windows) -> Order:
         return _SplitOrder(windows, self.size) if self._method == "split" else super()._order_of(windows)
 
     def count(self) -> int:
+        """Plans the whole next epoch and returns the number of its rows; the sampler does not change."""
         units = super().count()
         return -(-units // self.size) if self._method == "split" else units
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import text_of
+from ..errors import a_class, text_of
 from ..loader import DataLoader
 from .tuning.of_torch import adapted, torchs_of
 from .tuning.trial import check_workers
@@ -56,7 +56,7 @@ def load_factory(text: str, accepts: Iterable[str] = ()) -> Callable[..., DataLo
         known = [key for key, value in functions.items() if value.__module__ == module.__name__]
         raise FactoryError(f"{text}: {place} has no function {name}; it has {', '.join(known) or 'no functions'}")
     if not callable(function):
-        raise FactoryError(f"{text}: {name} is a {type(function).__name__}; {_PASS_ALL}")
+        raise FactoryError(f"{text}: {name} is {a_class(function)}; {_PASS_ALL}")
     try:
         _check_signature(text, function, dict.fromkeys(accepts))
     except FactoryError:

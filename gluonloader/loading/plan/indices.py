@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import bad_argument
+from ...errors import a_class, bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...locks import Lock
@@ -202,7 +202,7 @@ class IndexPlan:
                 self._move(self._progress.upcoming)
             except TypeError as error:
                 raise RuntimeError(
-                    f"a signal handler interrupted a {type(self.sampler).__name__}, so this epoch cannot continue; "
+                    f"a signal handler interrupted {a_class(self.sampler)}, so this epoch cannot continue; "
                     "start a new epoch with iter(loader), or add state_dict() and load_state_dict() to the sampler"
                 ) from error
             self._drawing = False
