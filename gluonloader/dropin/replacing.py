@@ -9,18 +9,15 @@ Modules of the user's program that hold the old classes are not changed; `instal
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from ..errors import warn
+from ..errors import logger, warn
 from ..locks import Lock
 from ..messages import message
-
-_LOG = logging.getLogger("gluonloader")
 
 
 @message(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class Replacements:
         if self._later:
             sys.meta_path.insert(0, self._finder)
         replaced = (f"{item.module.__name__}.{item.name}" for item in self._replaced)
-        _LOG.info("install: replaced %s", ", ".join(replaced))
+        logger().info("install: replaced %s", ", ".join(replaced))
         return Installed(self)
 
     def uninstall(self) -> None:

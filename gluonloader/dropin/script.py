@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Container
 from types import ModuleType, TracebackType
 
-from ..errors import MissingExtraError
+from ..errors import MissingExtraError, logger
 from ..wire.greeting import library_version
 from .report import Report
 
@@ -71,9 +71,9 @@ def _log_to_stderr() -> None:
     """Prints the log of the library. `logging.basicConfig` is not used, since the script could not call it again."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger = logging.getLogger("gluonloader")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    log = logger()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
 
 
 def _run(path: str) -> None:

@@ -8,18 +8,16 @@ Deleting an iterator runs no code of ours, see NOTE [cancelled] in base.py: `Sim
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
 from queue import SimpleQueue
 from typing import Any
 
+from ..errors import logger
 from ..interrupts import Uninterrupted
 from ..work.task import Chunk
 from .base import Executor, Window
-
-_log = logging.getLogger("gluonloader")
 
 _Reference = weakref.ref[Any]
 
@@ -74,7 +72,7 @@ class _Messenger:
             try:
                 executor.end_streams()
             except Exception:
-                _log.exception("a loader could not close the streams of an iterator that has ended")
+                logger().exception("a loader could not close the streams of an iterator that has ended")
 
 
 _messenger = _Messenger()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..checks import ExecutorName
 from ..declared import caches_of
 from ..describe import class_name, counted
-from ..errors import LoaderClosed
+from ..errors import LoaderClosed, logger
 from ..executors.base import Executor, usual_window
 from ..executors.serial import SerialExecutor
 from ..executors.shared.dataset_in_server import DatasetInServer
@@ -35,8 +34,6 @@ from .lengths import length_if_known
 if TYPE_CHECKING:
     from ..statistics.stats import LoaderStats
     from ..statistics.trace import Trace
-
-_log = logging.getLogger("gluonloader")
 
 Payloads = Callable[[int], tuple[Any, ...]]  # takes a seed, returns the payloads of all workers
 
@@ -112,7 +109,7 @@ class Workers:
         self._copied_length = length_if_known(job.dataset) if has_copies else None
         executor = _new_executor(choice.name, job, options)
         if options.executor == "auto":
-            _log.debug("executor='auto': %s, because %s", choice.name, choice.why)
+            logger().debug("executor='auto': %s, because %s", choice.name, choice.why)
         if self.tally.trace is not None:
             self.tally.trace.watch(executor.usage)
         self._choice, self._executor, self._pid = choice, executor, os.getpid()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,9 +10,8 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ..errors import logger
 from ..frameworks import preparations
-
-_LOG = logging.getLogger("gluonloader")
 
 
 def _in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,5 +75,5 @@ def patch_numpy() -> tuple[str, ...]:
             del sys.modules[name]
     if patch_numpy not in preparations:
         preparations.append(patch_numpy)
-    _LOG.info("patch_numpy: NumPy %s, names added for MXNet 1.9.1: %s", np.__version__, ", ".join(added) or "none")
+    logger().info("patch_numpy: NumPy %s, names added for MXNet 1.9.1: %s", np.__version__, ", ".join(added) or "none")
     return added

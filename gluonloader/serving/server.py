@@ -12,7 +12,6 @@ parcel.py finds the memory of a batch, and consumers.py has the connections. The
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import select
@@ -23,7 +22,7 @@ from typing import Any, Final, Literal
 
 from ..checks import check_int
 from ..describe import call, describe, short_repr
-from ..errors import bad_argument, explain_arguments, text_of
+from ..errors import bad_argument, explain_arguments, logger, text_of
 from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
@@ -43,8 +42,6 @@ _EACH: Final = (
     'each consumer gets each batch; remove it. Ranks that divide an epoch pass ranks with share="node" to their own '
     "loaders; see docs/processes.md"
 )
-
-_log = logging.getLogger("gluonloader")
 
 
 class Server:
@@ -216,7 +213,7 @@ class Server:
             self._warned = True
             pids = ", ".join(str(self._consumers.clients[number].pid) for number in slow)
             text = "server %r: consumers have waited %.0f s for pid %s; %s"
-            _log.warning(text, self.name, _PATIENCE_S, pids, self._cure())
+            logger().warning(text, self.name, _PATIENCE_S, pids, self._cure())
         return True
 
     # -- what consumers ask -------------------------------------------------------------------------------------------

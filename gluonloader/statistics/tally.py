@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from ..errors import logger
 from ..locks import Lock
 from ..tree import leaves
 from ..work.info import BadSample
@@ -23,8 +23,6 @@ _TIMES: Final = 4096  # batches, for percentiles
 _EPOCHS: Final = 100  # epochs that are counted each by itself; older ones are added up
 _LOGGED: Final = 1000  # different errors of samples
 _SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
-
-_log = logging.getLogger("gluonloader")
 
 T = TypeVar("T")
 
@@ -140,9 +138,9 @@ class Tally:
                 continue
             self._logged.add(bad.error)
             if len(self._logged) > _LOGGED:
-                _log.warning("samples raised more than %d different errors; further errors are not logged", _LOGGED)
+                logger().warning("samples raised more than %d different errors; further errors are not logged", _LOGGED)
             else:
-                _log.warning("%s raised an error, so on_error applies: %s", bad.sample, bad.error)
+                logger().warning("%s raised an error, so on_error applies: %s", bad.sample, bad.error)
 
 
 def items_of(items: deque[T]) -> list[T]:

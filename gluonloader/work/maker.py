@@ -10,7 +10,6 @@ A worker has one `BatchMaker`. If bulk reads run side by side, each thread has a
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +19,7 @@ from ..batchify import Gathered
 from ..dataset.iterable import seeded_parts
 from ..dataset.opening import NewestIterators
 from ..declared import draws
-from ..errors import BatchifyError
+from ..errors import BatchifyError, logger
 from ..indices import Keys
 from ..locks import Lock
 from ..memory import for_samples
@@ -43,8 +42,6 @@ from .usage import Resources, Timer, Usage, thread_resources
 
 if TYPE_CHECKING:
     from .streams import ShardBatch, ShardEnd, Streams
-
-_log = logging.getLogger("gluonloader")
 
 _DREW: Final = (
     "samples drew random numbers from %s, which several threads share because of concurrency=%s: these numbers differ "
@@ -214,7 +211,7 @@ class BatchMaker(Maker):
 
     def _warn_of_draws(self, names: list[str]) -> None:
         if names:
-            _log.warning(_DREW, " and ".join(names), self._job.reading.concurrency)
+            logger().warning(_DREW, " and ".join(names), self._job.reading.concurrency)
 
     def batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
         """The batch of these samples, or a `Tolerated`."""

@@ -21,7 +21,6 @@ cores. They run as SCHED_BATCH, so a worker that wakes does not push the trainin
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import select
@@ -32,7 +31,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic
 
-from ...errors import BatchTimeout, LoaderClosed
+from ...errors import BatchTimeout, LoaderClosed, logger
 from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...memory.budget import MemoryStats
@@ -49,8 +48,6 @@ _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _LOOK_S: Final = 0.5  # a thread that waits for the leader checks this often that there still is one
 _SPIN_S: Final = 100e-6  # if a poll takes longer, another thread needed the core
-
-_log = logging.getLogger("gluonloader")
 
 _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
 
@@ -271,7 +268,7 @@ class LaneExecutor(Generic[S]):
                 self._dispatcher.relieve_stalled()
             self._dispatcher.changing = False
         while self._deaths:  # without the lock, since handlers of a log may be slow, or use this loader
-            _log.warning("%s; another worker replaces it", self._deaths.popleft())
+            logger().warning("%s; another worker replaces it", self._deaths.popleft())
 
     def _handle(self, events: _Events) -> None:
         for fd, _ in events:

@@ -8,12 +8,12 @@ allows in a forked worker.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from pathlib import Path
 from typing import Any, Final
 
+from ...errors import logger
 from ...messages import message
 
 _TASKS: Final = Path("/proc/self/task")
@@ -49,7 +49,7 @@ def warn_of_native_threads() -> None:
         return  # there is no free descriptor, or no /proc
     if library is not None:
         _warned = True
-        logging.getLogger("gluonloader").warning(
+        logger().warning(
             "%s has threads in the main program, but a forked worker does not have these threads: in a worker, %s; %s, "
             "or pass start_method='forkserver'",
             library,

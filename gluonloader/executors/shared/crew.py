@@ -7,7 +7,6 @@ the server has ended --> the rank joins another server, or starts it; its batche
 
 from __future__ import annotations
 
-import logging
 import select
 import signal
 import socket
@@ -17,7 +16,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Final
 
-from ...errors import WorkerStartError, text_of
+from ...errors import WorkerStartError, logger, text_of
 from ...forks import no_fork
 from ...interrupts import Uninterrupted, from_signal_handler
 from ...memory.slab import STARTED, Slab
@@ -27,8 +26,6 @@ from ..lanes.lane import Death
 from ..process.socket_lane import ProcessLane
 from .meeting import Joined, Meeting, await_end, start_error
 from .messages import Broken, Ended, NewLane, Together, receive
-
-_log = logging.getLogger("gluonloader")
 
 _ENDED: Final = (
     "the process that starts the shared workers (pid %s) has ended; another one starts, and the batches in flight are "
@@ -121,7 +118,7 @@ class SharedCrew:
             return
         with Uninterrupted():
             if self.error is None:
-                _log.warning(_ENDED, server.welcome.pid)
+                logger().warning(_ENDED, server.welcome.pid)
             self.poll.unregister(server.connection)
             close_end(server.connection)
             self._server = None

@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from typing import Final
 
+from ...errors import logger
 from ...progress import ProgressBar
 from ..arguments import add_factory, add_json, describe
 from ..factory import load_factory
@@ -73,7 +74,7 @@ def _quiet() -> Iterator[None]:
 
     So the JSON contains nothing else, and the findings replace the warnings of the library.
     """
-    log = logging.getLogger("gluonloader")
+    log = logger()
     level, stdout = log.level, os.dup(1)
     log.setLevel(logging.ERROR)
     try:
