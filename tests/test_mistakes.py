@@ -361,6 +361,9 @@ load(NUMBERS, 2, sampler=[0.0, 1.0])
     0
 load(NUMBERS, 2, sampler=[0, 1, 8])
     -> IndexError: list index out of range \n gluonloader: in dataset[8] of 8 samples, batch 1 of epoch 0
+load(NUMBERS, 2, sampler=[0, 9], num_workers=1)
+    -> IndexError: list index out of range \n gluonloader: in dataset[9] of 8 samples, batch 0 of epoch 0 \n
+    gluonloader: in worker 0 (pid ...)
 load(NUMBERS, batch_sampler=SequentialSampler(8))
     -> batch_sampler=SequentialSampler(8): it yielded 0 for batch 0; it must yield lists of at least one index; if it
     yields single ones, pass it as sampler
