@@ -47,7 +47,7 @@ folder, index, count, most = Path(sys.argv[1]), *map(int, sys.argv[2:])
 read(folder, gl.Ranks(index, count), most, workers=2)
 """
 
-# Each step waits for all ranks, as an optimizer does. Under "uneven" it must not: the program would hang.
+# Each step waits for all ranks, as an optimizer does.
 TORCHRUN = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -59,8 +59,7 @@ def gather(count):
 
 folder, policy, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 ranks = gl.Ranks.of("torch", policy, gather=gather)
-step = (lambda: None) if policy == "uneven" else lambda: dist.all_reduce(torch.zeros(1))
-read(folder, ranks, most, 1, step)
+read(folder, ranks, most, workers=1, step=lambda: dist.all_reduce(torch.zeros(1)))
 dist.destroy_process_group()
 """
 
@@ -95,24 +94,20 @@ def flat(batches):
     return [sample for rank in batches for batch in rank for sample in batch]
 
 
-@pytest.mark.parametrize("then", [3, 1])
-def test_processes_that_are_told_their_ranks(tmp_path, then):
-    before = jax_style(tmp_path, 2, 5)
-    after = jax_style(tmp_path, then, 1000)
-    assert sorted(flat(before) + flat(after)) == ALL
+def test_processes_that_are_told_their_ranks(tmp_path):
+    """Two ranks read the first batches once; each of the other programs goes on from their state."""
+    first = tmp_path / "first"
+    first.mkdir()
+    before = jax_style(first, 2, 5)
+    for then in (3, 1):
+        after = jax_style(shutil.copytree(first, tmp_path / f"{then}"), then, 1000)
+        assert sorted(flat(before) + flat(after)) == ALL
 
 
 def test_torchrun(tmp_path):
-    """Two ranks read the first batches once; each of the other programs goes on from their state."""
     load_or_skip("torch")
-    first = tmp_path / "first"
-    first.mkdir()
-    before = torchrun(first, 2, "drop", 5)
+    before = torchrun(tmp_path, 2, "drop", 5)
     assert [len(batches) for batches in before] == [5, 5]
-    for then, policy in [(1, "uneven"), (3, "repeat")]:
-        after = torchrun(shutil.copytree(first, tmp_path / f"{then}-{policy}"), then, policy, 1000)
-        if policy == "uneven":
-            assert sorted(flat(before) + flat(after)) == ALL
-        else:
-            assert len({len(batches) for batches in after}) == 1
-            assert sorted(set(flat(before) + flat(after))) == ALL
+    after = torchrun(tmp_path, 3, "repeat", 1000)
+    assert len({len(batches) for batches in after}) == 1
+    assert sorted(set(flat(before) + flat(after))) == ALL
