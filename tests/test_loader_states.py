@@ -1,6 +1,5 @@
 """A loader's state in unusual sequences: auto_reload, old iterators, late batches, closing, other threads."""
 
-import contextlib
 import errno
 import json
 import pickle
@@ -205,23 +204,6 @@ def test_a_batch_that_was_not_delivered_before_closing_is_in_the_position():
         assert lists(loader) == [[4, 5]]
 
 
-def test_closing_wakes_a_thread_that_waits_for_a_batch():
-    dataset = Slow(0)
-    loader = THREAD.loader(dataset, 1, num_workers=1, prefetch=4, timeout=None)
-    iterator = iter(loader)
-
-    def wait():
-        with contextlib.suppress(LoaderClosed):
-            list(iterator)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    dataset.go_on.set()
-    loader.close()
-    thread.join(30)
-    assert not thread.is_alive()
-
-
 CLOSES_IN_A_HANDLER = """
 import signal
 from gluonloader import DataLoader
@@ -399,22 +381,6 @@ def test_a_copy_starts_no_workers_before_it_is_used(no_leaks):
             assert set(children()) == before
             assert len(list(copy)) == 3
         pickle.loads(pickle.dumps(loader)).close()
-
-
-def test_an_interrupt_loses_no_batch_without_workers():
-    interrupted_at = {2}
-
-    def interrupt(index):
-        if index in interrupted_at:
-            raise KeyboardInterrupt
-        return index
-
-    iterator = iter(DataLoader(SimpleDataset(range(6)).transform(interrupt), 1))
-    seen = [next(iterator)[0], next(iterator)[0]]
-    with pytest.raises(KeyboardInterrupt):
-        next(iterator)
-    interrupted_at.clear()
-    assert seen + [batch[0] for batch in iterator] == list(range(6))
 
 
 def test_an_exit_in_worker_init_fn_is_an_error_at_once():

@@ -47,12 +47,6 @@ def epochs(dataset, count, *options, num_shards=3, gather=None):
     return batches
 
 
-def test_each_rank_reads_every_nth_shard(way):
-    for index in range(2):
-        with way.loader(IterableDataset(Files("abcd"), num_shards=4), 2, ranks=(index, 2), batchify_fn=list) as loader:
-            assert list(loader) == [[f"{file}0", f"{file}1"] for file in "abcd"[index::2]]
-
-
 def test_by_default_there_is_a_shard_for_each_worker_of_each_rank():
     for way, shards in ((SERIAL, 3), (ONE_FORK, 3), (FORK, 6)):
         with way.loader(STREAM, 2, ranks=(0, 3)) as loader:
@@ -414,7 +408,7 @@ def test_a_process_reads_the_shards_of_many_ranks_in_linear_time():
         return made
 
     calls(2)  # the first loader imports modules
-    assert calls(400) < 5 * calls(100)
+    assert calls(200) < 5 * calls(50)
 
 
 def test_views_of_shards():

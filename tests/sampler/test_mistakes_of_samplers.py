@@ -144,6 +144,16 @@ mix(samplers=[SequentialSampler(3), []]) -> samplers[1]=[]: it must have a lengt
 mix(samplers=[SequentialSampler(3), RandomSampler(4)]) -> ...its order has no seed; pass seed=... to it
 mix(samplers=[SequentialSampler(3), WeightedSampler([1] * 4, seed=0)]) -> ...its weights may change...
 mix(samplers=[SequentialSampler(3), ShardedSampler(range(4), 2, 0)]) -> ...pass ranks to the loader instead
+[*mix(samplers=[[0, 3], range(4)], num_samples=20)]
+    -> samplers[0]...the index 3, but the dataset has 3 samples...
+[*mix(samplers=[[-1, 0, 1], range(4)], num_samples=20)]
+    -> samplers[0]...the index -1, but the dataset has 3 samples...
+mix().schedule([(300, [0, 1])], linear=True)
+    -> ...linear=True changes the weights from one place to another; pass at least two
+mix().schedule({300: [0, 1]}) -> changes={300: [0, 1]}: must be pairs (k, weights)...
+mix().schedule((300, [0, 1])) -> changes=(300, [0, 1]): must be pairs (k, weights)...
+mix().schedule([(0, [1, 0]), (300, [0, 1]), (300, [1, 0])])
+    -> k=300: two changes have this place; ... pass k and k + 1
 # buckets and splits
 FixedBucketSampler([1, 9, 2, 10], 2, bucket_keys=[4, 8])
     -> lengths[1]=9: no bucket is large enough: the last key is 8; add a larger key to bucket_keys

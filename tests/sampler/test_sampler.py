@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rank_models import EveryKthFirst, batches_of
+from rank_models import batches_of
 
 from gluonloader import (
     BatchSampler,
-    DataLoader,
     FilterSampler,
     IntervalSampler,
     RandomSampler,
@@ -231,20 +230,6 @@ def test_interval_sampler_yields_every_nth_index(length_and_interval, rollover):
         assert steps == sorted(steps)
     else:
         assert order == list(range(0, length, interval))
-
-
-def test_a_sampler_that_has_an_order_and_nothing_else():
-    """test_position_machine.py reads it with a loader."""
-    sampler = EveryKthFirst(9, 4, seed=1)
-    first, second = list(sampler), list(sampler)
-    assert first[:3] == second[:3] == [0, 4, 8]
-    assert sorted(first) == sorted(second) == list(range(9))
-    assert first != second
-    sampler.set_epoch(0)
-    assert list(sampler) == first
-    state = DataLoader(range(9), 2, sampler=EveryKthFirst(9, 5, 1), seed=0).state_dict()
-    with pytest.raises(ValueError, match=r"state: sampler\.k=5: this EveryKthFirst has k=4"):
-        DataLoader(range(9), 2, sampler=sampler, seed=0).load_state_dict(state)
 
 
 def test_repr_shows_how_many_indices_a_sampler_yields():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from order_positions import position, resumed
-from rank_models import Foreign
+from rank_models import EveryKthFirst, Foreign
 from samples import Keys
 
 from gluonloader import (
@@ -54,6 +54,7 @@ SAMPLERS = {
     "shard of blocks": lambda: ShardedSampler(BlockShuffleSampler([20, 9, 30], seed=1), 2, 1, "keep"),
     "shard of weighted": lambda: ShardedSampler(WeightedSampler(range(1, N), seed=1), 2, 1, "drop"),
     "shard of a list": lambda: ShardedSampler(list("abcdefg"), 2, 1),
+    "an order and nothing else": lambda: EveryKthFirst(N, 4, 1),
 }
 
 every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
@@ -298,17 +299,6 @@ def test_every_field_of_a_position_is_checked(make):
                 walk(value, lambda new, name=name: put({**part, name: new}))
 
     walk(state, lambda new: new)
-
-
-def test_a_position_of_another_length_or_kind_is_refused():
-    state = position(RandomSampler(20, seed=0))
-    for other, text in [
-        (RandomSampler(21, seed=0), "length=20: this RandomSampler has length=21"),
-        (SequentialSampler(20), "kind='RandomSampler': .* has kind='SequentialSampler'"),
-        (RandomSampler(20, 0, "bijection"), "method='permutation'"),
-    ]:
-        with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
-            resumed(other, state, 1)
 
 
 def loader_of(sampler, size, last_batch="rollover"):
