@@ -263,6 +263,23 @@ def test_new_weights_in_a_linear_schedule_start_the_rest_of_it():
     assert (source[10_000:] == 1).all()
 
 
+@pytest.mark.parametrize("change", ["weights", "schedule", "replace"])
+def test_a_change_in_a_linear_schedule_leaves_what_was_drawn_as_it_was(change):
+    mixture = two(20_000, num_samples=20_000)
+    mixture.schedule([(0, [1, 0]), (20_000, [0, 1])], linear=True)
+    keys = start_pass(mixture)
+    order = list(islice(keys, 5000))
+    if change == "weights":
+        mixture.weights = [1, 1]
+    else:
+        mixture.schedule([(8000, [1, 1])], replace=change == "replace")
+    order += keys
+    assert part(mixture, 0, 0, 20_000) == order
+    for place in (100, 4990, 5300, 12_000):
+        again = two(20_000, num_samples=20_000)
+        assert list(resumed(again, position(mixture, 0, place), place)) == order[place:]
+
+
 def test_a_schedule_can_be_replaced():
     mixture = two(20_000, num_samples=30_000)
     mixture.schedule([(1000, [0, 1])])
@@ -469,26 +486,22 @@ PLACES = st.lists(
 
 @settings(max_examples=examples(30))
 @given(
-    changes=st.lists(st.tuples(st.integers(1, 1500), st.none() | PLACES, st.booleans(), st.booleans()), max_size=4),
-    places=st.lists(st.integers(0, 7000), min_size=1, max_size=3),
+    changes=st.lists(st.tuples(st.integers(1, 3000), PLACES, st.booleans(), st.booleans()), max_size=4),
+    places=st.lists(st.integers(0, 12_000), min_size=1, max_size=3),
 )
-def test_weights_and_schedules_that_are_set_while_a_pass_is_read_apply_after_a_resume_too(changes, places):
-    mixture = two(40_000, [1, 1], 8000)
+def test_schedules_that_are_set_while_a_pass_is_read_apply_after_a_resume_too(changes, places):
+    mixture = two(40_000, [1, 1], 15_000)
     keys, order = iter(mixture), []
     for count, ahead, linear, replace in changes:
         order += islice(keys, count)
-        if ahead is None:
-            mixture.weights = [1 + linear, 1 + 2 * replace]
-            continue
         first = max((len(order) + 255) // 256 * 256, 4096)  # what comes before it may have been computed
         pairs = [(first + place, [share, 4 - share]) for place, share in ahead]
         with contextlib.suppress(ValueError):  # more was computed
             mixture.schedule(pairs, linear and len(pairs) > 1, replace)
     order += keys
-    assert part(mixture, 0, 0, 8000) == order  # what was drawn before a change is left as it was
     for place in places:
-        again = resumed(two(40_000, [1, 1], 8000), position(mixture, 0, place), place)
-        assert list(islice(again, 1000)) == order[place : place + 1000]
+        again = resumed(two(40_000, [1, 1], 15_000), position(mixture, 0, place), place)
+        assert list(islice(again, 3000)) == order[place : place + 3000]
 
 
 def test_a_linear_change_that_has_started_ends_at_its_place_if_the_schedule_is_replaced():
