@@ -3,7 +3,9 @@
 GLUONLOADER_STATES sets the number of states; the time and memory that the worst of them took are printed (-rP).
 """
 
+import base64
 import contextlib
+import copy
 import importlib
 import itertools
 import json
@@ -11,6 +13,7 @@ import os
 import random
 import time
 import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -18,8 +21,6 @@ from conftest import examples
 from order_positions import position
 from rank_models import Foreign, Restarting
 from samples import Keys
-from state_editor import as_saved, edited, sealed
-from state_models import cut, is_ahead, of_indices, of_shards, weights_in
 
 from gluonloader import (
     BatchSampler,
@@ -40,6 +41,7 @@ from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
 from gluonloader.errors import TooManyErrors
 from gluonloader.randomness import batch_seed
 from gluonloader.sampler.saved import loading_order
+from gluonloader.state import add_checksum
 
 STATES = int(os.environ.get("GLUONLOADER_STATES", 600))
 FIRST = int(os.environ.get("GLUONLOADER_FIRST_STATE", 0))  # the number of the first edited state of each kind
@@ -47,6 +49,174 @@ LENGTH, MOST = 23, 40
 LIMIT_S, LIMIT_BYTES = 10, 100e6  # a state that hangs, or lets memory grow with a number in it, is far beyond
 
 calls = []  # of the user's code
+
+
+# -- Random edits ------------------------------------------------------------------------------------------------------
+
+NUMBERS = [0, 1, 2, 3, 4, 5, 7, 10, 100, 10**6, 10**9, 10**12, 2**31, 2**62, 2**63, 2**64, 10**30, -1, -2, -(2**63)]
+ODD = [None, True, False, 1.5, float("nan"), "", "text", "AAAA", [], {}, [[]], [0], {"a": 1}, [[5, 10**9]], [[1, 2, 3]]]
+ODD += [{"zlib": "AAAA"}, {"gluonloader.tuple": 3}, {"gluonloader.array": "numpy", "dtype": "S0", "shape": [10**9]}]
+ODD += [{"gluonloader.array": "numpy", "dtype": "<f8", "shape": [10**9, 10**9], "base64": ""}]
+
+
+def paths(value, path=()):
+    """The paths of all values inside a state."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items if len(path) < 20 else ():
+        yield (*path, key)
+        yield from paths(item, (*path, key))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def edited(rng, states):
+    """A copy of one of these states with one to three edits."""
+    state, deep = copy.deepcopy(rng.choice(states)), []
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        found = [path for path in paths(state) if path[-1] not in ("check", "version")]
+        if found:
+            edit(rng, state, rng.choice(found), states, deep)
+    for within, key in deep:  # at last, since `paths` and `deepcopy` are recursive
+        value = 1
+        for _ in range(rng.choice([50, 900, 3000])):
+            value = [value]
+        if isinstance(within, dict) or key < len(within):  # otherwise a later edit has removed it
+            within[key] = value
+    return state
+
+
+def edit(rng, state, path, states, deep):
+    within, key = at(state, path[:-1]), path[-1]
+    old = within[key]
+    kind = rng.choice(["number", "number", "near", "near", "odd", "missing", "more", "other", "twice", "text", "deep"])
+    if kind == "missing":
+        del within[key]
+    elif kind == "more":
+        if isinstance(within, list):
+            within.insert(key, copy.deepcopy(rng.choice([*NUMBERS, *ODD])))
+        else:
+            within[rng.choice(["more", "ranks", "rank", "stop", "errors", "source", "carried", "epoch", "hints"])] = 1
+    elif kind == "twice" and isinstance(within, list):
+        within.append(copy.deepcopy(old))
+    elif kind == "other":  # the same field of another state, or another field of the same state
+        other = rng.choice([state, *states])
+        within[key] = copy.deepcopy(at(other, rng.choice(list(paths(other)) or [()])))
+        try:
+            within[key] = copy.deepcopy(at(rng.choice(states), path))
+        except (KeyError, IndexError, TypeError):
+            pass
+    elif kind == "text" and isinstance(old, str) and old:
+        place = rng.randrange(len(old))
+        within[key] = old[:place] + rng.choice("A/=x0") + old[place + 1 :]
+    elif kind == "deep":
+        deep.append((within, key))
+    elif kind == "near" and isinstance(old, int):
+        within[key] = old + rng.choice([-2, -1, 1, 1, 2, 3])
+    elif kind == "near" and isinstance(old, list) and old:
+        rng.choice([old.reverse, old.pop, lambda: old.append(rng.choice(NUMBERS))])()
+    elif kind == "odd":
+        within[key] = copy.deepcopy(rng.choice(ODD))
+    else:
+        within[key] = rng.choice(NUMBERS)
+
+
+def sealed(state):
+    """The state with a fresh checksum; without one if JSON cannot store it."""
+    if isinstance(position := state.get("position"), dict) and "batch" in position:
+        state = {**state, "position": sealed(position)}
+    try:
+        return add_checksum({name: value for name, value in state.items() if name not in ("check", "version")})
+    except (RecursionError, TypeError):
+        return state
+
+
+def as_saved(state):
+    """The state as it comes back from a file."""
+    return json.loads(json.dumps(state))
+
+
+# -- What a loader has to deliver after it has loaded a state ----------------------------------------------------------
+#
+# Computed from the fields of the state alone. A batch is (its number, the keys of its samples, a random number).
+
+
+def drawn(seed, epoch, number):
+    """The random number that a batch with these numbers draws from `get_rng()`."""
+    return int(np.random.default_rng(batch_seed(seed, epoch, number)).integers(2**40))
+
+
+def is_ahead(state, number):
+    return any(start <= number < stop for start, stop in state["ahead"])
+
+
+def weights_in(value, given):
+    if isinstance(value, str):
+        return given
+    return np.frombuffer(zlib.decompress(base64.b64decode(value["zlib"])), "<f8")
+
+
+def cut(batch_sampler, keys, carried):
+    """The batches of a `BatchSampler` from these keys on."""
+    keys, size = [*carried, *keys], batch_sampler.batch_size
+    batches = [keys[start : start + size] for start in range(0, len(keys), size)]
+    if batches and len(batches[-1]) < size and batch_sampler.last_batch != "keep":
+        batches.pop()
+    return batches
+
+
+def of_indices(state, batches, seed=None, most=40):
+    """The rest of an epoch that has these batches from the position on."""
+    rest = []
+    for number, keys in enumerate(batches, state["batch"]):
+        if not is_ahead(state, number) and len(rest) < most:
+            rest.append((number, list(keys), drawn(state["seed"] if seed is None else seed, state["epoch"], number)))
+    return rest
+
+
+def of_shards(state, shards):
+    """The rest of an epoch over lists of samples, and whether leftovers have other samples than the state says."""
+    count, size, epoch, batch = state["num_shards"], state["batch_size"], state["epoch"], state["batch"]
+    owned = range(state.get("rank", 0), count, state.get("ranks", 1))
+    ended, leftovers, wrong = dict(map(tuple, state["ended"])), {}, False
+    in_leftovers = len(ended) == len(owned) and batch >= (max(ended.values()) + 1) * count
+    for part in state["leftovers"]:
+        samples = shards[part["shard"]][part["chunk"] * size :][:size]
+        samples = samples[part["start"] : part["stop"]] if len(samples) < size else []
+        wrong |= len(samples) < part["stop"] - part["start"]
+        key = (-1, len(leftovers)) if part["carried"] else (part["shard"], part["start"])
+        leftovers[key] = samples
+    rest = []
+    for shard in owned:
+        chunk, samples = -((shard - batch) // count), shards[shard]
+        while chunk <= ended.get(shard, chunk):  # until the shard is known to end
+            number = chunk * count + shard
+            past = [stop for start, stop in state["ahead"] if start <= number < stop]
+            if past:
+                chunk = -((shard - past[0]) // count)
+            elif len(read := samples[chunk * size :][:size]) == size:
+                rest.append((number, read, drawn(state["seed"], epoch, -2 - 2 * number)))  # see NOTE [streams]
+                chunk += 1
+            else:
+                ended[shard] = chunk
+                if read:
+                    leftovers[shard, 0] = read
+                break
+    rest.sort()
+    first = (max(ended.values()) + 1) * count
+    left = [sample for _, samples in sorted(leftovers.items(), key=lambda item: item[0][0]) for sample in samples]
+    for number in range(max(first, batch), first + len(left)):
+        last = left[(number - first) * size :][:size]
+        short = len(last) < size and state["last_batch"] != "keep"
+        if last and not short and not (in_leftovers and is_ahead(state, number)):
+            rest.append((number, last, drawn(state["seed"], epoch, number)))
+    return rest, wrong
+
+
+# -- Loaders of all kinds ----------------------------------------------------------------------------------------------
 
 
 class Refused(ValueError):
@@ -340,6 +510,8 @@ KINDS = {
     "torch": Torch(),
     "torch, shuffled": Torch(shuffle=True),
 }
+
+# -- Tests -------------------------------------------------------------------------------------------------------------
 
 worst = {"seconds": 0.0, "bytes": 0}
 

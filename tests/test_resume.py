@@ -125,20 +125,6 @@ def test_set_epoch_to_an_epoch_that_an_iterator_has_loaded_starts_it_again():
     assert [batch.tolist() for batch in other] == expected
 
 
-def test_a_loader_without_a_seed_takes_the_saved_one():
-    np.random.seed(1)
-    loader = DataLoader(range(30), 3, True)
-    iterator = iter(loader)
-    next(iterator)
-    state = loader.state_dict()
-    expected = [batch.tolist() for batch in iterator]
-    np.random.seed(2)
-    other = DataLoader(range(30), 3, True)
-    other.load_state_dict(state)
-    assert [batch.tolist() for batch in other] == expected
-    assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
-
-
 def test_keys_that_json_cannot_hold_make_batches_but_no_position():
     loader = DataLoader({(i, 0): i for i in range(5)}, 2, sampler=[(i, 0) for i in range(5)], last_batch="rollover")
     assert [[batch.tolist() for batch in loader] for _ in range(2)] == [[[0, 1], [2, 3]], [[4, 0], [1, 2], [3, 4]]]
