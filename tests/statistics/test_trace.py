@@ -23,8 +23,8 @@ def events_of(path):
     return json.loads(path.read_text())["traceEvents"]
 
 
-def traced(way, path, dataset=None, epochs=2, **arguments):
-    with way.loader(Numbered(60) if dataset is None else dataset, 4, **arguments) as loader:
+def traced(way, path, dataset, epochs):
+    with way.loader(dataset, 4) as loader:
         with loader.trace(path):
             for _ in range(epochs):
                 for _ in loader:
@@ -36,10 +36,14 @@ def total(events, name):
     return sum(event["dur"] for event in events if event["ph"] == "X" and event["name"].partition(":")[0] == name) / 1e6
 
 
-@pytest.mark.parametrize("way", [*ANY, BULK], ids=str)
-def test_events_have_the_fields_of_the_format_and_spans_nest(way, tmp_path):
-    events, _ = traced(way, tmp_path / "run.json", Bulk(60))
-    rows = defaultdict(list)
+@pytest.fixture(params=[*ANY, BULK], ids=str, scope="module")
+def recording(request, tmp_path_factory):
+    """The events of two epochs, and the statistics."""
+    return traced(request.param, tmp_path_factory.mktemp("trace") / "run.json", Bulk(60), epochs=2)
+
+
+def test_events_have_the_fields_of_the_format_and_spans_nest(recording):
+    (events, _), rows = recording, defaultdict(list)
     for event in events:
         assert event.keys() >= {"name", "ph", "pid"}
         if event["ph"] == "M":
@@ -61,10 +65,8 @@ def test_events_have_the_fields_of_the_format_and_spans_nest(way, tmp_path):
             open_ends.append(end)
 
 
-@pytest.mark.parametrize("way", [*ANY, BULK], ids=str)
-def test_each_batch_has_an_arrow_from_draw_to_delivery(way, tmp_path):
-    events, _ = traced(way, tmp_path / "run.json", Bulk(60))
-    arrows = defaultdict(list)
+def test_each_batch_has_an_arrow_from_draw_to_delivery(recording):
+    (events, _), arrows = recording, defaultdict(list)
     for event in sorted((event for event in events if event["ph"] in "stf"), key=lambda event: event["ts"]):
         arrows[event["id"]].append(event["ph"])
     assert set(arrows) == {f"{epoch}.{batch}" for epoch in range(2) for batch in range(15)}
@@ -74,9 +76,8 @@ def test_each_batch_has_an_arrow_from_draw_to_delivery(way, tmp_path):
         assert set(phases[1:-1]) == {"t"}
 
 
-@pytest.mark.parametrize("way", ANY, ids=str)
-def test_the_sums_are_those_of_the_statistics(way, tmp_path):
-    events, stats = traced(way, tmp_path / "run.json")
+def test_the_sums_are_those_of_the_statistics(recording):
+    events, stats = recording
     assert total(events, "read") == pytest.approx(stats.work.read_s, abs=1e-6)
     assert total(events, "batchify") == pytest.approx(stats.work.batchify_s, abs=1e-6)
     assert total(events, "transport") == pytest.approx(stats.work.transport_s, abs=1e-6)
@@ -85,7 +86,7 @@ def test_the_sums_are_those_of_the_statistics(way, tmp_path):
 
 
 def test_the_program_waits_or_computes_from_the_first_to_the_last_batch(tmp_path):
-    events, stats = traced(SERIAL, tmp_path / "run.json", epochs=1)
+    events, stats = traced(SERIAL, tmp_path / "run.json", Numbered(60), epochs=1)
     assert total(events, "computing") == pytest.approx(stats.program_s, abs=1e-5)
     spans = [event for event in events if event["name"].partition(":")[0] in ("next", "computing")]
     whole = max(span["ts"] + span["dur"] for span in spans) - min(span["ts"] for span in spans)
