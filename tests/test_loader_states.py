@@ -15,7 +15,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, children, eventually, in_child, run_program
 from rank_models import Restarting
 
-from gluonloader import DataLoader, IterableDataset, SimpleDataset, get_worker_info
+from gluonloader import DataLoader, IterableDataset, SimpleDataset, WeightedSampler, get_worker_info
 from gluonloader.errors import BatchTimeout, LoaderClosed, WorkerStartError
 from gluonloader.state import add_checksum
 
@@ -341,19 +341,23 @@ def test_workers_know_the_seed_and_the_epoch_of_a_position(any_way):
 
 
 def test_a_state_that_the_dataset_refuses_changes_nothing(any_way):
+    """The sampler has its own weights again, too."""
+
     class Picky(Level):
         def load_state_dict(self, state):
             raise OSError("no such level")
 
-    dataset = Picky()
-    with any_way.loader(dataset, 2) as loader:
+    sampler = WeightedSampler(np.ones(6), seed=1)
+    with any_way.loader(Picky(), 2, sampler=sampler) as loader:
         iterator = iter(loader)
         next(iterator)
+        sampler.weights = np.arange(1, 7)
+        other = {key: value for key, value in loader.state_dict().items() if key not in ("check", "version")}
+        sampler.weights = np.arange(6, 0, -1)
         there = loader.state_dict()
-        other = {key: value for key, value in there.items() if key not in ("check", "version")}
-        wrong = add_checksum({**other, "batch": 2, "skip": 2, "dataset": {"level": 2}})
+        assert other["sampler"] != there["sampler"]
         with pytest.raises(OSError, match="no such level"):
-            loader.load_state_dict(wrong)
+            loader.load_state_dict(add_checksum({**other, "batch": 2, "offset": 4, "dataset": {"level": 2}}))
         assert loader.state_dict() == there
         assert len(list(iterator)) == 2
 

@@ -81,30 +81,3 @@ def test_weights_that_were_not_changed_are_a_checksum_and_large_ones_are_refused
     loader.sampler.weights = np.arange(100_000) < 3  # these can be compressed
     other.load_state_dict(loader.state_dict())
     np.testing.assert_array_equal(other.sampler.weights, loader.sampler.weights)
-
-
-def test_weights_are_restored_if_the_dataset_refuses_its_state():
-    class Refuses:
-        level = 0
-
-        def __len__(self):
-            return 50
-
-        def __getitem__(self, index):
-            return index
-
-        def state_dict(self):
-            return {"level": self.level}
-
-        def load_state_dict(self, state):
-            raise OSError("no such level")
-
-    dataset = Refuses()
-    loader = DataLoader(dataset, 4, sampler=WeightedSampler(np.ones(50), 40, seed=1), seed=2)
-    dataset.level, loader.sampler.weights = 1, changed()
-    state = loader.state_dict()
-    dataset.level, loader.sampler.weights = 0, np.arange(1, 51)
-    before = loader.state_dict()
-    with pytest.raises(OSError, match="no such level"):
-        loader.load_state_dict(state)
-    assert loader.state_dict() == before
