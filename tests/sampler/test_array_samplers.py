@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import ONE_FORK, SERIAL, THREAD
 
 from gluonloader import ArrayDataset, BatchSampler, ShardedSampler
 from gluonloader.sampler.base import iterate
@@ -52,7 +52,7 @@ class ReusedBuffer:
             yield buffer[: len(part)]
 
 
-@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+@pytest.mark.parametrize("way", [SERIAL, THREAD, ONE_FORK], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_array_of_ints_gives_the_same_batches_as_a_list(way, dtype, tmp_path):
     expected = [(part * 10).tolist() for part in cut(ORDER, 4)]
