@@ -8,8 +8,6 @@ from gluonloader import (
     BatchSampler,
     BlockShuffleSampler,
     RandomSampler,
-    SequentialSampler,
-    SubsetSampler,
     WeightedSampler,
 )
 from gluonloader.buckets import FixedBucketSampler
@@ -137,15 +135,6 @@ def buckets(length):
     return FixedBucketSampler([index % 7 for index in range(length)], 3, num_buckets=2, shuffle=True, seed=4)
 
 
-WITHOUT_WEIGHTS = {
-    "random": lambda length: RandomSampler(length, seed=3),
-    "bijection": lambda length: RandomSampler(length, seed=3, method="bijection"),
-    "sequential": SequentialSampler,
-    "blocks": lambda length: BlockShuffleSampler.of_size(length, 7, 2, seed=3),
-    "subset": lambda length: SubsetSampler(np.arange(length), shuffle=True, seed=3),
-    "list": lambda length: list(range(length)),
-    "foreign": Foreign,
-}
 SAMPLERS = {  # by name: the arguments of a loader, and the order of an epoch
     "shuffle": (lambda length: {"shuffle": True}, _of(lambda length: RandomSampler(length, seed=5))[1]),
     "in order": (lambda length: {}, lambda length, epoch: list(range(length))),

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rank_models import WITHOUT_WEIGHTS, keys_of_ranks
+from rank_models import Foreign, keys_of_ranks
 
 from gluonloader import (
     BlockShuffleSampler,
     DataLoader,
     RandomSampler,
+    SequentialSampler,
     ShardedSampler,
     SimpleDataset,
     SubsetSampler,
@@ -23,7 +24,17 @@ from gluonloader import ranks as ranks_module
 from gluonloader.errors import MissingExtraError
 from gluonloader.state import add_checksum
 
-orders = st.sampled_from(list(WITHOUT_WEIGHTS.values()))
+orders = st.sampled_from(
+    [
+        lambda length: RandomSampler(length, seed=3),
+        lambda length: RandomSampler(length, seed=3, method="bijection"),
+        lambda length: BlockShuffleSampler.of_size(length, 7, 2, seed=3),
+        lambda length: SubsetSampler(range(length), shuffle=True, seed=3),
+        SequentialSampler,
+        Foreign,
+        range,
+    ]
+)
 
 
 # -- One epoch --------------------------------------------------------------------------------------------------------
