@@ -17,19 +17,32 @@ from typing import Any
 
 import pytest
 
+# What a script may leave to its end, which comes with a text for `sys.exit`.
+LEFT = """# -*- coding: latin-1 -*-
+import atexit, sys, threading
+
+class Named:
+    def __del__(self):
+        print("gone")
+
+def f(x: int): ...
+
+named, words = Named(), ["kept"]
+print(f.__annotations__)
+__builtins__.added = "by the script"
+print(added)
+threading.Thread(target=lambda: print("late")).start()
+atexit.register(lambda: print(words))
+sys.exit("text of the exit")
+"""
 # Ways in which a script may end.
 ENDS = {
     "error": "def main():\n    raise ValueError('of the script')\n\nmain()\n",
     "chained": "try:\n    {}['x']\nexcept KeyError as error:\n    raise OSError(2, 'no file') from error\n",
     "syntax": "print(1\n",
-    "encoding": "# -*- coding: latin-1 -*-\nimport sys\nsys.exit('text of the exit')\n",
-    "annotations": "def f(x: int): ...\nprint(f.__annotations__)\n",
-    "builtins": "__builtins__.added = 'by the script'\nprint(added)\n",
     "interrupt": "raise KeyboardInterrupt\n",
     "kill": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n",
-    "thread": "import threading\nthreading.Thread(target=lambda: print('late')).start()\n",
-    "atexit": "import atexit\nwords = ['kept']\natexit.register(lambda: print(words))\n",
-    "deleted": "class Named:\n    def __del__(self):\n        print('gone')\n\nnamed = Named()\n",
+    "exit": LEFT,
 }
 
 

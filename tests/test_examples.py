@@ -44,7 +44,7 @@ WAYS = (["--workers", "2"], ["--workers", "1", "--start-method", "spawn"])
 
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_the_numpy_network_learns_the_digits(way):
-    assert accuracy("train_digits", "--epochs", "30", *way) > 0.95
+    assert accuracy("train_digits", "--epochs", "20", *way) > 0.95
 
 
 @pytest.mark.parametrize(

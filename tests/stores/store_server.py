@@ -33,7 +33,7 @@ from dataclasses import dataclass, fields, replace
 from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
@@ -88,6 +88,10 @@ class Server:
     def set(self, **faults: float) -> None:
         """Changes these faults; others stay as they are."""
         self._control("faults", faults)
+
+    def restart(self, folder: str | os.PathLike[str]) -> None:
+        """From now on it is like a new server over the buckets in this folder; to start one takes much longer."""
+        self._control("restart", os.fspath(folder))
 
     def counts(self) -> Counter[str]:
         """What happened since the last call.
@@ -170,9 +174,16 @@ def _error(status: int, code: str) -> _Answer:
 
 
 class _Store:
-    """The server itself: objects, faults and counts."""
+    """The server itself: objects, faults and counts.
+
+    Attributes:
+        newest: serves the next connections.
+    """
+
+    newest: ClassVar[_Store]
 
     def __init__(self, folder: str, faults: Faults) -> None:
+        _Store.newest = self
         self._folder, self._faults = Path(folder), faults
         self._random, self._numbers = random.Random(0), itertools.count()
         self._counts, self._now, self._burst = Counter[str](), 0, 0
@@ -214,6 +225,9 @@ class _Store:
                 self._faults, self._burst = replace(self._faults, **json.loads(request.body)), 0
             except TypeError as error:  # no such fault
                 return _Answer(400, {}, str(error).encode())
+            return _Answer(200, {}, b"{}")
+        if request.path == _CONTROL + "restart":
+            _Store(json.loads(request.body), Faults())
             return _Answer(200, {}, b"{}")
         counts = json.dumps(self._counts).encode()
         self._counts = Counter(most=self._now)
@@ -373,7 +387,8 @@ def _etag(status: os.stat_result) -> str:
 
 async def _run(folder: str, port: int, faults: Faults) -> None:
     parent = os.getppid()
-    server = await asyncio.start_server(_Store(folder, faults).serve, "127.0.0.1", port, backlog=1024)
+    _Store(folder, faults)
+    server = await asyncio.start_server(lambda *streams: _Store.newest.serve(*streams), "127.0.0.1", port, backlog=1024)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     while os.getppid() == parent:
         await asyncio.sleep(0.5)

@@ -135,7 +135,7 @@ def kill(pid):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def objects(tmp_path_factory):
     root = tmp_path_factory.mktemp("objects")
     (root / "bucket").mkdir()
@@ -146,15 +146,21 @@ def objects(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def server(objects):
+    with store_server(objects) as server:
+        yield server
+
+
 @pytest.fixture
-def place(objects, tmp_path, monkeypatch):
+def place(objects, server, tmp_path, monkeypatch):
     shutil.copytree(objects / "bucket", tmp_path / "bucket")
-    with store_server(tmp_path) as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        place = Place(server, tmp_path)
-        yield place
-        place.stop()
+    server.restart(tmp_path)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    place = Place(server, tmp_path)
+    yield place
+    place.stop()
 
 
 # A program that reads epochs of the object, and checks each batch. Its arguments are those of `started`.
@@ -435,21 +441,6 @@ def open_to_all(folder):
             parent.chmod(parent.stat().st_mode | 0o755)
 
 
-def test_a_folder_with_other_files(place):
-    place.folder.mkdir()
-    (place.folder / "mine.txt").write_text("mine")
-    with pytest.raises(StoreError, match="contains other files"):
-        place.cache()
-    assert [file.name for file in place.folder.iterdir()] == ["mine.txt"]
-
-
-def test_a_folder_that_is_a_file(place):
-    place.folder.write_text("mine")
-    with pytest.raises(StoreError, match="pass a folder"):
-        place.cache()
-    assert place.folder.read_text() == "mine"
-
-
 def test_the_log_alone_is_left_of_a_program_that_was_killed_early(place):
     place.folder.mkdir()
     (place.folder / "fetcher.log").touch()
@@ -600,13 +591,8 @@ def test_too_many_open_files(place, more):
 
 FAULTS = {
     "busy": {"busy": 0.1, "burst": 3},
-    "cut": {"cut": 0.1},
-    "frozen": {"freeze": 0.03},
-    "stalled": {"stall": 0.03},
-    "whole object": {"ignore_range": 0.1},
-    "wrong length": {"wrong_length": 0.1},
     "no etag": {"no_etag": 1},
-    "all": {"busy": 0.03, "cut": 0.03, "freeze": 0.01, "stall": 0.01, "ignore_range": 0.03, "wrong_length": 0.03},
+    "all": {"busy": 0.03, "cut": 0.05, "freeze": 0.03, "stall": 0.03, "ignore_range": 0.05, "wrong_length": 0.05},
 }
 
 
@@ -616,7 +602,7 @@ def test_a_store_that_often_fails(place, faults):
     dataset = place.dataset(SMALL, timeout=16)  # an answer that does not come is asked for again after 4 s
     assert place.epochs(dataset, FORK)
     stats, counts = dataset._records._cache.stats(), place.server.counts()
-    assert any(counts[fault] for fault in faults)
+    assert all(counts[fault] for fault in faults if fault != "burst")
     assert stats.failed or "no_etag" in faults
 
 
@@ -694,12 +680,6 @@ def test_a_block_that_is_needed_next_is_asked_for_again_although_it_was_refused(
     assert place.is_right(dataset)
 
 
-def test_an_object_that_is_not_there(place):
-    with pytest.raises(FileNotFoundError) as caught:
-        RecordFileDataset("s3://bucket/none.rec", cache=place.cache())
-    assert caught.value.filename == "s3://bucket/none.rec"
-
-
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_an_object_that_is_removed(place, way):
     dataset = place.dataset(SMALL)
@@ -737,12 +717,6 @@ def test_an_empty_object(place):
     (place.file.parent / "empty").touch()
     file = place.cache().open("s3://bucket/empty")
     assert (len(file), file.read(0, 0)) == (0, b"")
-
-
-@pytest.mark.parametrize("url", ["nothing://bucket/a", "gcs://bucket/a"])
-def test_a_url_that_nobody_reads(place, url):
-    with pytest.raises(StoreError, match=url):
-        place.cache(timeout=60).open(url)
 
 
 def test_a_second_copy_of_a_request_that_fails_while_the_first_answer_is_written():
@@ -798,14 +772,14 @@ def moved(file, chance):
     file.write_bytes(other.read_bytes())
 
 
-@pytest.mark.parametrize("damage", [flipped, cut, emptied, longer, moved])
-def test_damaged_files(place, damage):
+def test_damaged_files(place):
     place.is_right(place.dataset())
     place.stop()
     chance, files = random.Random(0), place.blocks()
-    damaged = [file for file in files if chance.random() < 0.3]
-    for file in damaged:
+    damaged = [file for file in files if chance.random() < 0.5]
+    for file, damage in zip(damaged, itertools.cycle([flipped, cut, emptied, longer, moved])):
         damage(file, chance)
+    assert len(damaged) > 30
     assert place.epochs(dataset := place.dataset(), FORK)
     stats = dataset._records._cache.stats()
     assert stats.damaged == len(damaged)
@@ -842,14 +816,6 @@ def test_a_lower_limit(place):
 
 
 # -- processes and threads ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", [SERIAL, THREADS, FORK, FORKSERVER, SPAWN], ids=str)
-def test_every_way_after_the_parent_has_read(place, way):
-    dataset = place.dataset(SMALL)
-    assert place.is_right(dataset)
-    assert place.epochs(dataset, way)
-    assert place.is_right(pickle.loads(pickle.dumps(dataset)))
 
 
 def test_a_fork_while_a_thread_waits(place):
@@ -1046,11 +1012,13 @@ def test_the_next_fetcher_is_told_what_comes_next(place):
 # -- what is left ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [SERIAL, THREADS, FORK], ids=str)
-def test_nothing_is_left(place, way):
+@pytest.mark.parametrize("way", [SERIAL, THREADS, FORK, FORKSERVER, SPAWN], ids=str)
+def test_nothing_is_left_of_any_way(place, way):
     sockets = open_sockets()
     dataset = place.dataset(SMALL)
+    assert place.is_right(dataset)
     assert place.epochs(dataset, way)
+    assert place.is_right(pickle.loads(pickle.dumps(dataset)))
     assert children_and_zombies() == set()
     del dataset
     gc.collect()
@@ -1069,7 +1037,7 @@ def children_and_zombies():
     text = subprocess.run(
         ["ps", "--ppid", str(os.getpid()), "-o", "stat=,args="], capture_output=True, text=True
     ).stdout
-    return {line for line in text.splitlines() if "gluonloader" in line or line.startswith("Z")}
+    return {line for line in text.splitlines() if "gluonloader.stores" in line or line.startswith("Z")}
 
 
 def cpu_ticks(pid):

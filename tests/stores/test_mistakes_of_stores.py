@@ -58,6 +58,8 @@ def folder(tmp_path_factory):
             patch.setenv(name, value)
         patch.chdir(folder / "caches")
         yield folder
+        assert [file.name for file in (folder / "caches" / "full").iterdir()] == ["notes.txt"]
+        assert (folder / "caches" / "full" / "notes.txt").read_text() == "mine"
 
 
 def cache(name="small", limit=16 * 8192, **options):
@@ -159,6 +161,12 @@ MISTAKES = [
         lambda: TokenDataset("s4://bucket/a.bin", cache=cache()),
         StoreError,
         "s4://bucket/a.bin: Protocol not known: s4; install it, or correct the URL",
+    ),
+    (
+        "a protocol whose package is not installed",
+        lambda: TokenDataset("gcs://bucket/a.bin", cache=cache()),
+        StoreError,
+        "gcs://bucket/a.bin: Please install gcsfs...; install it, or correct the URL",
     ),
     (
         "a chained URL",

@@ -17,14 +17,20 @@ pytest.importorskip("obstore")
 ROOM, BLOCKS, SIZE = 16, 40, 4096
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    (tmp_path / "bucket").mkdir()
-    (tmp_path / "bucket" / "numbers").write_bytes(np.repeat(np.arange(BLOCKS, dtype=np.uint8), SIZE).tobytes())
-    with store_server(tmp_path) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "bucket").mkdir()
+    (folder / "bucket" / "numbers").write_bytes(np.repeat(np.arange(BLOCKS, dtype=np.uint8), SIZE).tobytes())
+    with store_server(folder) as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        yield NodeCache(tmp_path / "cache", ROOM * space_of(SIZE), block=SIZE)
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def cache(server, tmp_path):
+    return NodeCache(tmp_path / "cache", ROOM * space_of(SIZE), block=SIZE)
 
 
 def numbers(file):

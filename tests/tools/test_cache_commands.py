@@ -14,18 +14,25 @@ from gluonloader.text import TokenDataset
 pytest.importorskip("obstore")
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The folder of a cache, which does not exist yet; the store has records and tokens."""
-    (tmp_path / "bucket").mkdir()
-    with IndexedRecordIO(str(tmp_path / "bucket" / "a.rec"), "w") as file:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store with records and tokens."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "bucket").mkdir()
+    with IndexedRecordIO(str(folder / "bucket" / "a.rec"), "w") as file:
         for number in range(100):
             file.write_idx(number, np.full(2000, number, np.uint8).tobytes())
-    TokenDataset.write(tmp_path / "bucket" / "t", [np.arange(1000)] * 20)
-    with store_server(tmp_path) as server:
+    TokenDataset.write(folder / "bucket" / "t", [np.arange(1000)] * 20)
+    with store_server(folder) as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        yield str(tmp_path / "cache")
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def folder(store, tmp_path):
+    """The folder of a cache, which does not exist yet."""
+    return str(tmp_path / "cache")
 
 
 def run(capsys, *arguments):

@@ -289,36 +289,6 @@ def test_json_contains_the_facts(capsys):
     assert set(found["findings"][0]) == {"name", "level", "text", "cure"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["nothing:make"], "there is no module nothing"),
-        (["pipeline"], "write MODULE:FUNCTION"),
-        (["pipeline:other"], "it has make"),
-    ],
-)
-def test_the_exit_status_is_2_without_a_factory(write, capsys, arguments, text):
-    write()
-    assert main(["doctor", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert text in err
-
-
-def test_help_has_examples_and_wrong_arguments_are_refused(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--help"])
-    assert ended.value.code == 0
-    out = capsys.readouterr().out
-    for text in ("examples:", "python -m gluonloader doctor train:make", "--json", "--seconds", "The exit status is 1"):
-        assert text in out
-    for seconds in ("0", "-1", "soon", "nan"):
-        with pytest.raises(SystemExit) as ended:
-            main(["doctor", "--seconds", seconds])
-        assert ended.value.code == 2
-        assert "must be a number of seconds above 0" in capsys.readouterr().err
-
-
 def test_texts_are_broken_to_fit_into_the_terminal():
     outer, inner = pty.openpty()
     done = subprocess.run(command(), stdout=inner, stderr=inner, env={**ENVIRONMENT, "COLUMNS": "70"})

@@ -69,6 +69,53 @@ def test_a_healthy_machine(healthy):
     assert len(names) == len(set(names)) >= 10
 
 
+# The facts that differ from those of a healthy machine, the name and the level of the only finding, and the starts of
+# its text and of its cure.
+FINDINGS = [
+    ({"file_size_limit": MB // 2}, "memory", "problem", "a batch takes 1 MB, but `ulimit -f`", "ulimit -f unlimited"),
+    ({"oom_kills": 3}, "memory", "warning", "the kernel has killed 3 processes", "a smaller batch_size"),
+    ({"shared_folder": SharedFolder(64 * MB, 60 * MB, "")}, "/dev/shm", "note",
+     "64 MB, 60 MB free: enough for gluonloader", "docker run --shm-size"),
+    ({"shared_folder": SharedFolder(8 * GB, 8 * GB, "Read-only file system")}, "/dev/shm", "warning",
+     "8 GB, 8 GB free: multiprocessing.Lock() fails (Read-only file system)", "docker run --shm-size"),
+    ({"shared_folder": None}, "/dev/shm", "note", "missing", "docker run --shm-size"),
+    ({"start_method": "spawn"}, "start method", "note", "spawn: the dataset is pickled", "if __name__ == '__main__'"),
+    ({"packages": {"mxnet": "1.9.1"}}, "frameworks", "warning", "MXNet 1.9.1", "call gluonloader.mxnet.patch_numpy()"),
+    ({"packages": {"jax": "0.8"}, "imported": ("jax",)}, "threads", "note", "JAX is imported", "return NumPy arrays"),
+    ({"decoders": ()}, "decoders", "note", "no image decoder", 'pip install "gluonloader[vision]", if you load images'),
+    ({"decoders": (Decoder("Pillow", "11.0"),)}, "decoders", "note", "Pillow 11.0; simplejpeg, which",
+     'pip install "gluonloader[vision]"'),
+    ({"decoders": (Decoder("simplejpeg", "1.9"), Decoder("OpenCV", error="libGL.so.1"))}, "decoders", "warning",
+     "OpenCV cannot be imported: libGL.so.1", "pip install opencv-python-headless"),
+    ({"variables": {"MALLOC_TRIM_THRESHOLD_": "134217728"}}, "allocator", "warning",
+     "MALLOC_TRIM_THRESHOLD_ without both thresholds", "unset MALLOC_TRIM_THRESHOLD_;"),
+    ({"variables": {"MALLOC_MMAP_THRESHOLD_": "134217728"}}, "allocator", "warning",
+     "MALLOC_MMAP_THRESHOLD_ without both thresholds", "unset MALLOC_MMAP_THRESHOLD_;"),
+    ({"variables": {"MALLOC_TOP_PAD_": "65536", "MALLOC_TRIM_THRESHOLD_": "1"}}, "allocator", "warning",
+     "MALLOC_TRIM_THRESHOLD_ and MALLOC_TOP_PAD_ without both thresholds", "unset MALLOC_TRIM_THRESHOLD_ MALLOC_TOP"),
+]  # fmt: skip
+HARMLESS = [
+    {"file_size_limit": 2 * MB},
+    {"packages": {"mxnet": "1.9.1"}, "numpy": "1.23.5"},
+    {"variables": {"MALLOC_TRIM_THRESHOLD_": "1", "MALLOC_MMAP_THRESHOLD_": "1"}},
+    {"variables": {"MALLOC_ARENA_MAX": "2"}},
+    {"variables": {"MALLOC_TRIM_THRESHOLD_": "1", "LD_PRELOAD": "/usr/lib/libjemalloc.so.2"}},
+]
+
+
+@pytest.mark.parametrize(("facts", "name", "level", "text", "cure"), FINDINGS, ids=[str(row[0]) for row in FINDINGS])
+def test_a_fact_and_its_only_finding(healthy, facts, name, level, text, cure):
+    finding = only(replace(healthy, **facts))
+    assert (finding.name, finding.level) == (name, level)
+    assert finding.text.startswith(text)
+    assert finding.cure.startswith(cure)
+
+
+@pytest.mark.parametrize("facts", HARMLESS, ids=str)
+def test_a_fact_without_a_finding(healthy, facts):
+    assert found(replace(healthy, **facts)) == {}
+
+
 def test_the_facts_of_this_machine():
     machine = gather()
     assert 1 <= machine.cores <= machine.allowed_cores <= machine.cpus
@@ -146,6 +193,7 @@ def test_memory_for_the_batches_in_flight(healthy):
     assert only(healthy, Needs(4, window=16, batch_bytes=20 * GB)).level == "problem"
     assert found(healthy, Needs(4, window=16, batch_bytes=GB, memory_limit=4 * GB)) == {}
     assert found(healthy, Needs(0, batch_bytes=GB)) == {}
+    assert only(replace(healthy, memory=512 * MB, memory_limit=GB), Needs(0)).level == "note"
 
 
 def test_a_memory_limit_below_one_batch_and_its_cure(healthy):
@@ -154,33 +202,6 @@ def test_a_memory_limit_below_one_batch_and_its_cure(healthy):
     assert (finding.level, finding.text) == ("problem", "a batch takes 100 MB, but memory_limit is 64 MB")
     megabytes = int(re.search(r"memory_limit='(\d+)MB'", finding.cure)[1])
     assert found(healthy, replace(needs, memory_limit=megabytes * MB)) == {}
-
-
-def test_a_limit_of_file_sizes_limits_batches(healthy):
-    finding = only(replace(healthy, file_size_limit=MB // 2))
-    assert (finding.level, finding.cure) == ("problem", "ulimit -f unlimited")
-    assert found(replace(healthy, file_size_limit=2 * MB)) == {}
-
-
-def test_little_memory_and_killed_processes(healthy):
-    assert only(replace(healthy, memory=512 * MB, memory_limit=GB), Needs(0)).level == "note"
-    killed = only(replace(healthy, oom_kills=3))
-    assert (killed.level, "killed 3 processes" in killed.text) == ("warning", True)
-
-
-@pytest.mark.parametrize(
-    ("folder", "level", "text"),
-    [
-        (SharedFolder(64 * MB, 60 * MB, ""), "note", "64 MB, 60 MB free: enough for gluonloader"),
-        (SharedFolder(8 * GB, 8 * GB, "Read-only file system"), "warning", "Lock() fails (Read-only file system)"),
-        (None, "note", "missing"),
-    ],
-)
-def test_shared_memory_folder(healthy, folder, level, text):
-    finding = only(replace(healthy, shared_folder=folder))
-    assert (finding.name, finding.level) == ("/dev/shm", level)
-    assert text in finding.text
-    assert "--shm-size" in finding.cure
 
 
 def test_without_anonymous_files_batches_lie_in_the_shared_folder(healthy):
@@ -285,66 +306,13 @@ def test_libraries_that_are_not_prepared_for_a_fork(healthy, library):
     assert only(machine, replace(LOADER, forks=False)).level == "note"
 
 
-def test_threads_of_unknown_libraries_and_jax(healthy):
+def test_threads_of_unknown_libraries(healthy):
     threads = ProcessThreads(end_at_fork=1, native=(("jemalloc_bg_thd", 1), ("python", 2)), candidates=("pyarrow",))
     text = only(replace(healthy, threads=threads)).text
     assert text == "alive before a fork: 1 x jemalloc_bg_thd, 2 x python (perhaps of pyarrow)"
     assert found(replace(healthy, threads=threads), replace(LOADER, forks=False)) == {}
     many = ProcessThreads(native=tuple((f"thread {number}", 1) for number in range(9)))
     assert only(replace(healthy, threads=many)).text.endswith("1 x thread 3 and 5 more")
-    assert "JAX" in only(replace(healthy, packages={"jax": "0.8"}, imported=("jax",))).text
-
-
-def test_start_methods(healthy):
-    finding = only(replace(healthy, start_method="spawn"))
-    assert (finding.name, finding.level) == ("start method", "note")
-    assert "__main__" in finding.cure
-
-
-def test_mxnet_on_new_numpy(healthy):
-    finding = only(replace(healthy, packages={"mxnet": "1.9.1"}))
-    assert (finding.level, "patch_numpy()" in finding.cure) == ("warning", True)
-    assert found(replace(healthy, packages={"mxnet": "1.9.1"}, numpy="1.23.5")) == {}
-
-
-@pytest.mark.parametrize(
-    ("decoders", "level", "cure"),
-    [
-        ((), "note", 'pip install "gluonloader[vision]", if you load images'),
-        ((Decoder("Pillow", "11.0"),), "note", 'pip install "gluonloader[vision]"'),
-        ((Decoder("simplejpeg", "1.9"), Decoder("OpenCV", error="libGL.so.1")), "warning", "opencv-python-headless"),
-    ],
-)
-def test_decoders(healthy, decoders, level, cure):
-    finding = only(replace(healthy, decoders=decoders))
-    assert (finding.name, finding.level) == ("decoders", level)
-    assert cure in finding.cure
-
-
-@pytest.mark.parametrize(
-    ("variables", "named"),
-    [
-        ({"MALLOC_TRIM_THRESHOLD_": "134217728"}, "MALLOC_TRIM_THRESHOLD_"),
-        ({"MALLOC_MMAP_THRESHOLD_": "134217728"}, "MALLOC_MMAP_THRESHOLD_"),
-        ({"MALLOC_TOP_PAD_": "65536", "MALLOC_TRIM_THRESHOLD_": "1"}, "MALLOC_TRIM_THRESHOLD_ and MALLOC_TOP_PAD_"),
-    ],
-)
-def test_allocator_settings_that_cause_page_faults(healthy, variables, named):
-    finding = only(replace(healthy, variables=variables))
-    assert (finding.name, finding.level) == ("allocator", "warning")
-    assert finding.text.startswith(f"{named} without both thresholds")
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"MALLOC_TRIM_THRESHOLD_": "1", "MALLOC_MMAP_THRESHOLD_": "1"},
-        {"MALLOC_ARENA_MAX": "2"},
-        {"MALLOC_TRIM_THRESHOLD_": "1", "LD_PRELOAD": "/usr/lib/libjemalloc.so.2"},
-    ],
-)
-def test_allocator_settings_that_do_not(healthy, variables):
-    assert found(replace(healthy, variables=variables)) == {}
 
 
 FAULTS = """

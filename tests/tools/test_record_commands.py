@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import load, load_mxnet
 from damaged_images import warned
+from terminals import shown_on_a_terminal
 
 import gluonloader
 from gluonloader.__main__ import main
@@ -532,39 +532,6 @@ def program(*arguments, **options):
     return subprocess.run(command, text=True, timeout=120, env=environment, **options)
 
 
-@pytest.mark.spawn
-def test_help_names_commands_and_options():
-    done = program("records", "--help", capture_output=True)
-    assert done.returncode == 0
-    assert all(word in done.stdout for word in ("make", "list", "check"))
-    done = program("records", "make", "--help", capture_output=True)
-    assert all(f"--{word}" in done.stdout for word in ("root", "resize", "quality", "num-workers", "shuffle", "seed"))
-    for command in ("make", "list", "check"):
-        text = program("records", command, "--help", capture_output=True).stdout
-        assert "examples:" in text
-        assert "--json" in text
-    assert program(capture_output=True).returncode == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["make", "a", "b", "--resize", "0"], "argument --resize: 0: must be an int that is at least 1"),
-        (["make", "a", "b", "--resize", "x"], "argument --resize: x: must be an int that is at least 1"),
-        (["make", "a", "b", "--seed", "-1"], "argument --seed: -1: must be an int that is at least 0"),
-        (["list", "a", "--first", "-1"], "argument --first: -1: must be an int that is at least 0"),
-        (
-            ["check", "a", "--num-workers", "x"],
-            'argument --num-workers: x: must be "auto" or an int that is at least 0',
-        ),
-    ],
-)
-def test_a_wrong_option_is_named(arguments, text, capsys):
-    with pytest.raises(SystemExit):
-        main(["records", *arguments])
-    assert text in capsys.readouterr().err
-
-
 def unread(*arguments):
     """Runs a command whose output nobody reads."""
     read, write = os.pipe()
@@ -614,13 +581,6 @@ def test_the_name_of_a_class_may_be_no_text(tmp_path):
     assert content(tmp_path / "o.rec")[0][3] == b"data"
 
 
-@pytest.mark.spawn
 def test_progress_is_shown_on_a_terminal(folder, tmp_path):
-    ours, theirs = pty.openpty()
-    done = program("records", "make", tmp_path / "o.rec", folder, stderr=theirs, stdout=subprocess.PIPE)
-    os.close(theirs)
-    assert done.returncode == 0
-    shown = os.read(ours, 10000).decode()
-    os.close(ours)
-    assert "4 of 4 images" in shown
+    assert "4 of 4 images" in shown_on_a_terminal(lambda: records("make", tmp_path / "o.rec", folder))
     assert len(RecordFileDataset(tmp_path / "o.rec")) == 4

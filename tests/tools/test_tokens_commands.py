@@ -321,27 +321,37 @@ def test_the_progress_bar_shows_tokens_per_second(tmp_path):
     assert re.search(r"14 of 14 bytes, [\d,]+ tokens/s", shown)
 
 
+WITH_SMALL_PIECES = """
+import sys
+from gluonloader.__main__ import main
+from gluonloader.tools import sources
+
+sources.PIECE = 50_000
+sys.exit(main(["tokens", "make", *sys.argv[1:]]))
+"""
+
+
 @pytest.mark.kill
 @pytest.mark.spawn
 @pytest.mark.parametrize("number", range(STOPS))
 def test_a_run_that_was_killed_is_continued(tmp_path, tokenizer, number):
-    documents = [text or "a" for text in texts(12_000)] * 10
+    documents = [text or "a" for text in texts(12_000)] * 3
     source = make_file(tmp_path / "corpus.txt", documents)
     whole, out = str(tmp_path / "whole"), str(tmp_path / "killed")
     arguments = [source, "--tokenizer", tokenizer, "--num-workers", "1", "--out"]
     assert command("make", *arguments, whole) == 0
     rng, kills = random.Random(number), 0
-    program = [sys.executable, "-m", "gluonloader", "tokens", "make", *arguments, out]
+    program = [sys.executable, "-c", WITH_SMALL_PIECES, *arguments, out]
     while True:
         run = subprocess.Popen(program, stdout=subprocess.DEVNULL)
-        more = rng.randrange(5) * 12_000
+        more = rng.randrange(5) * 3600
         while run.poll() is None:
             try:
                 with open(f"{out}.progress") as file:
                     done = json.load(file)["progress"]["documents"]
             except (FileNotFoundError, ValueError):
                 done = 0
-            if done > kills * 24_000 + more:
+            if done > kills * 7200 + more:
                 run.send_signal(signal.SIGKILL)
                 break
         if run.wait() == 0:

@@ -75,7 +75,6 @@ def test_json_and_plot(train, tmp_path, capsys):
     [
         ("fail", [], "no trial yielded batches; the first one, with num_workers=0: KeyError: 'gone'"),
         ("refuse", [], "refuse: it does not accept the argument executor"),
-        ("absent", [], "has no function absent"),
         ("make", ["--memory", "much"], "memory_limit='much': "),
         (
             "ignore",
@@ -105,19 +104,6 @@ def test_a_wrong_plot_is_an_error_before_the_measurements(train, tmp_path, capsy
     out, err = capsys.readouterr()
     assert out == ""
     assert text in err
-
-
-@pytest.mark.parametrize("value", ["-1", "nan", "inf", "soon"])
-def test_wrong_numbers(value, capsys):
-    with pytest.raises(SystemExit):
-        main(["tune", "train:make", "--step", value])
-    assert f"argument --step: {value}: must be a number of seconds" in capsys.readouterr().err
-
-
-def test_help_has_examples(capsys):
-    with pytest.raises(SystemExit):
-        main(["tune", "--help"])
-    assert "python -m gluonloader tune train:make --step 0.05" in capsys.readouterr().out
 
 
 @pytest.mark.spawn
