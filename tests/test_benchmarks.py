@@ -395,7 +395,7 @@ def test_the_benchmark_of_programs_that_share_a_loader(monkeypatch, capsys):
     for needed in ("cv2", "sklearn"):
         pytest.importorskip(needed)
     monkeypatch.setattr(serving, "JOBS", {name: job for name, job in serving.JOBS.items() if name.startswith("1 ")})
-    command.main(["serving", "--batches", "4", "--rounds", "1"])
+    command.main(["serving", "--batches", "2", "--rounds", "1"])
     rows = rows_of(capsys.readouterr().out)
     assert ["1 program, own loader", "1.00"] == [rows[0][0], rows[0][-1]]
     assert "attached" in [row[0] for row in rows]
@@ -405,7 +405,7 @@ def test_the_benchmark_of_programs_that_share_a_loader(monkeypatch, capsys):
 def test_the_benchmark_of_object_stores(monkeypatch, tmp_path):
     for needed in ("obstore", "torch"):
         pytest.importorskip(needed)
-    for name, few in (("_IMAGES", 8), ("_TOKENS", 500_000), ("_WARM_ROUNDS", 1)):
+    for name, few in (("_IMAGES", 8), ("_FILES", 200), ("_TOKENS", 500_000), ("_WARM_ROUNDS", 1)):
         monkeypatch.setattr(stores, name, few)
     command.main(["stores", "gluonloader", "--samples", "14000", "--markdown", str(tmp_path / "R.md")])
     results = read_results((tmp_path / "R.md").read_text())

@@ -89,7 +89,7 @@ def test_the_network_of_each_framework_learns_the_images(framework):
 
 def test_the_parquet_example_reads_the_table():
     pytest.importorskip("pyarrow")
-    assert "rows" in run("parquet_bulk")
+    assert "rows" in run("parquet_bulk", "--rows", "100000")
 
 
 def test_many_nodes_give_every_image_once():

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_program
 
 import gluonloader
 
@@ -104,11 +103,6 @@ def test_only_the_standard_library_and_numpy_are_imported():
         allowed = {"gluonloader"} | OUTSIDE | drop_in | checked | set(sys.stdlib_module_names)
         found[module] = {name.split(".")[0] for name in imports(file)} - allowed
     assert {module: outside for module, outside in found.items() if outside} == {}
-
-
-def test_typing_extensions_is_for_type_checkers_only():
-    done = run_program("import sys, gluonloader; print('typing_extensions' in sys.modules)")
-    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_the_reader_of_imports_reads_all_kinds(tmp_path, monkeypatch):

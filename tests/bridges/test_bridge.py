@@ -12,7 +12,7 @@ import pytest
 from bridge_sources import Counted, Resetting, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
 from conftest import FORK, eventually, load_mxnet, load_or_skip, run_program
 
-from gluonloader import DataLoader, bridge, frameworks
+from gluonloader import bridge, frameworks
 from gluonloader.limits import has_gil
 from gluonloader.testing import assert_resumes_exactly
 
@@ -73,14 +73,6 @@ def test_an_iterator_without_reset_has_one_epoch():
         assert list(batches) == [0, 1, 2, 3, 4]
         with pytest.raises(RuntimeError, match="a numbers can be read only once"):
             next(iter(batches))
-
-
-def test_a_function_with_an_argument_gets_the_epoch():
-    with bridge(lambda epoch: [epoch] * 2) as batches:
-        assert [list(batches) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
-        batches.set_epoch(7)
-        assert list(batches) == [7, 7]
-        assert list(batches) == [8, 8]
 
 
 def test_set_epoch_of_a_source_and_its_sampler_is_called():
@@ -383,19 +375,6 @@ def test_statistics_count_samples_and_name_the_source():
 def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
     with pytest.raises(ValueError, match=message):
         bridge(**{"source": [1], **arguments})
-
-
-def test_wrong_epochs_are_named():
-    with pytest.raises(ValueError, match="epoch=-1: must be an int >= 0"):
-        bridge([1]).set_epoch(-1)
-
-
-def test_a_bridge_refuses_a_position_of_a_loader():
-    with DataLoader(range(3), 1) as loader, bridge([1, 2, 3]) as batches:
-        with pytest.raises(
-            ValueError, match="state: it was saved by a DataLoader, not by a bridge; load it into a DataLoader"
-        ):
-            batches.load_state_dict(loader.state_dict())
 
 
 @pytest.mark.spawn

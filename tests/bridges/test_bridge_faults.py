@@ -296,16 +296,6 @@ def test_an_exception_of_a_signal_handler_loses_no_batch_without_an_error():
     signal.signal(signal.SIGALRM, before)
 
 
-def test_an_iterator_continues_after_set_epoch_without_moving_the_position():
-    with bridge(lambda epoch: [epoch] * 3) as batches:
-        iterator = iter(batches)
-        next(iterator)
-        batches.set_epoch(5)
-        assert list(iterator) == [0, 0]
-        assert batches.state_dict()["epoch"] == 5
-        assert list(batches) == [5, 5, 5]
-
-
 @pytest.mark.parametrize("used", ["not at all", "iterated", "stopped early", "started", "after an error"])
 def test_a_hundred_deleted_bridges_leave_no_thread(used):
     for _ in range(100):

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from bridge_sources import Counted, Stateful, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
-from conftest import eventually, examples, load_or_skip
+from bridge_sources import Stateful, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
+from conftest import examples, load_or_skip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,24 +77,6 @@ def test_a_warning_says_how_many_batches_are_read_again():
         assert batches.state_dict() == state
         assert list(batches) == [2, 3, 4]
         assert list(batches) == [0, 1, 2, 3, 4]
-
-
-@resuming
-def test_only_delivered_batches_count():
-    source = Counted(10)
-    with bridge(source, prefetch=4) as batches:
-        iterator = iter(batches)
-        next(iterator)
-        assert eventually(lambda: source.read == 5)
-        assert batches.state_dict()["batch"] == 1
-        for _ in iterator:
-            pass
-        assert [batches.state_dict()[name] for name in ("epoch", "batch")] == [1, 0]
-        for _ in batches:
-            break
-        assert [batches.state_dict()[name] for name in ("epoch", "batch")] == [1, 1]
-        iterator = iter(batches)
-        assert [batches.state_dict()[name] for name in ("epoch", "batch")] == [2, 0]
 
 
 @pytest.mark.parametrize("prefetch", [1, 3, 10])
@@ -281,13 +263,24 @@ def test_a_field_that_is_changed_is_refused_by_name(name, wrong):
     assert batches.state_dict() == before
 
 
-def test_a_source_of_another_length_is_refused():
-    state = bridge([1, 2]).state_dict()
-    with pytest.raises(
-        ValueError, match="state: length=2: this dataset has length=3; it must be the same as in the state"
-    ):
-        bridge([1, 2, 3]).load_state_dict(state)
-    with pytest.raises(ValueError, match="state: "):
-        bridge([1, 2]).load_state_dict(DataLoader([1, 2], 1).state_dict())
-    with pytest.raises(ValueError, match="state: the text is not complete JSON"):
-        bridge([1, 2]).load_state_dict(json.dumps(state)[:-2])
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: bridge([1]).set_epoch(-1), "epoch=-1: must be an int >= 0"),
+        (
+            lambda: bridge([1, 2, 3]).load_state_dict(bridge([1, 2]).state_dict()),
+            "state: length=2: this dataset has length=3; it must be the same as in the state",
+        ),
+        (
+            lambda: bridge([1, 2]).load_state_dict(DataLoader([1, 2], 1).state_dict()),
+            "state: it was saved by a DataLoader, not by a bridge; load it into a DataLoader",
+        ),
+        (
+            lambda: bridge([1, 2]).load_state_dict(json.dumps(bridge([1, 2]).state_dict())[:-2]),
+            "state: the text is not complete JSON",
+        ),
+    ],
+)
+def test_a_wrong_position_is_refused(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()

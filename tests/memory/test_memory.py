@@ -429,9 +429,8 @@ def test_with_64_mb_of_dev_shm(memfd, limit, expected, tmp_path):
 
 
 FULL = """
-import sys
-sys.path[:0] = {path!r}
-import resource
+import resource, sys
+sys.path[:0] = sys.argv[1:]
 import gluonloader as gl
 from samples import Images
 resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
@@ -446,12 +445,10 @@ with gl.DataLoader(Images(8), 4, num_workers=2) as loader:
 
 
 @pytest.mark.spawn
-def test_a_full_machine_is_an_os_error_that_says_so(tmp_path):
-    script = tmp_path / "full.py"
-    script.write_text(FULL.format(path=sys.path))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+def test_a_full_machine_is_an_os_error_that_says_so():
+    done = subprocess.run([sys.executable, "-c", FULL, *sys.path], capture_output=True, text=True, timeout=60)
     assert "SharedMemoryError" in done.stdout, done.stderr
-    assert "4,198,400 bytes of shared memory do not fit" in done.stdout or "bytes of shared memory" in done.stdout
+    assert "bytes of shared memory" in done.stdout
     assert "[1 2]" in done.stdout
 
 

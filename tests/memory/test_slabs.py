@@ -554,18 +554,6 @@ def test_a_slab_on_loan_at_a_fork_is_not_used_again(make_pool):
     assert lent.fd < 0
 
 
-def test_slabs_that_all_grow_to_their_allowance_stay_within_the_limit(make_pool):
-    pool = make_pool(window=2, limit=3_000_000)
-    for part in (0.98, 0.995):
-        flying = [pool.take(0, writer) for writer in range(3)]
-        assert None not in flying
-        for slab in flying:
-            Arena(slab, HEADER, slab.allowance).empty((int(part * slab.allowance) - HEADER,), np.dtype(np.uint8))
-        assert sum(map(resident, flying)) <= 3_000_000
-        for slab in flying:
-            pool.give_back(slab)
-
-
 class Pool(RuleBasedStateMachine):
     """Batches are made, delivered, kept and dropped in any order, under a limit.
 

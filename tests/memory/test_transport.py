@@ -312,18 +312,6 @@ def test_a_batch_past_the_allowance_says_how_much_it_needs(batch, size):
     slab.close()
 
 
-def test_an_array_made_past_the_allowance_is_counted_once(make_slab):
-    needed = []
-    for allowance in (PLENTY, 4096):
-        arena = Arena(make_slab(), HEADER, allowance)
-        made = arena.empty((100_000,), np.dtype(np.uint8))
-        made[...] = 7
-        head = reduce([made, np.ones(10), made], arena)
-        needed.append(arena.needed)
-    assert head is None
-    assert abs(needed[0] - needed[1]) < 1000
-
-
 def test_a_private_array_twice_past_the_allowance_is_counted_once(make_slab):
     arena = Arena(make_slab(), HEADER, 4096)
     assert reduce([np.ones(100_000, np.uint8), np.ones(3)], arena) is None

@@ -119,9 +119,12 @@ class Doubled(Numbers):
 
 
 def test_a_dataset_that_does_not_pickle_and_the_cures():
-    """tests/tools/test_doctor.py follows the cure with workers that are spawned."""
-    bad = examined(Doubled(lambda index: 2 * index), start_method="spawn")
-    finding = only(bad)
+    """The factory fixes the start method. tests/tools/test_doctor.py follows the cure with workers that are spawned."""
+
+    def fixed(**options):
+        return DataLoader(Doubled(lambda index: index), 4, start_method="spawn", **options)
+
+    finding = only(examine(checked("fixed", fixed)))
     assert (finding.name, finding.level) == ("pickle", "problem")
     assert "lambda" in finding.text
     assert finding.text.startswith("start_method='spawn' has to pickle dataset.function: Can't ")
@@ -130,14 +133,6 @@ def test_a_dataset_that_does_not_pickle_and_the_cures():
     assert (cured.pickle_error, cured.pickled_bytes > 0, found(cured)) == (None, True, {})
     forked = configured(Doubled(lambda index: 2 * index), start_method="fork")
     assert only(forked, pickles=True).level == "note"
-
-
-def test_a_factory_with_a_fixed_start_method():
-    def fixed(**options):
-        return DataLoader(Doubled(lambda index: index), 4, start_method="spawn", **options)
-
-    finding = only(examine(checked("fixed", fixed)))
-    assert (finding.name, finding.level) == ("pickle", "problem")
 
 
 def test_a_factory_with_a_fixed_start_method_and_a_good_dataset():
@@ -278,14 +273,9 @@ def test_a_connection(tmp_path):
         def __reduce__(self):
             return Numbers, ()
 
-    dataset = []
-
-    def make(**options):
-        dataset[:] = dataset or [Connected()]
-        return DataLoader(dataset[0], 4, **{"num_workers": 2, "start_method": "fork", **options})
-
-    finding = only(examine(make))
-    for end in (dataset[0].socket, dataset[0].other):
+    before, dataset = open_files(), Connected()
+    finding = only(examined(dataset, before=before))
+    for end in (dataset.socket, dataset.other):
         end.close()
     assert (finding.name, finding.level) == ("open files", "warning")
     assert finding.text.startswith("2 sockets opened before the workers start")
@@ -325,13 +315,10 @@ def test_an_epoch_that_has_other_batches_in_the_second_loader():
             self.length -= 4
             return max(8, self.length)
 
-    def make(**options):
-        return DataLoader(dataset, 4, **{"num_workers": 2, "start_method": "fork", **options})
-
     dataset = Shrinking()
     while len(dataset) > 24:
         pass
-    assert "batches, expected" in found(examine(make))["batches"].text
+    assert "batches, expected" in found(examined(dataset))["batches"].text
 
 
 def test_an_iterable_dataset_whose_order_depends_on_the_workers_and_the_cure():

@@ -160,18 +160,6 @@ def test_shuffle_changes_only_the_order_and_repeats_with_the_seed(tmp_path):
     assert orders[0] != sorted(orders[0])
 
 
-def test_files_that_cannot_be_packed_are_left_out_and_named(folder, tmp_path, capsys):
-    (folder / "b" / "2.jpg").write_bytes(b"")
-    (folder / "c" / "deep" / "y.jpeg").unlink()
-    (folder / "c" / "deep" / "y.jpeg").symlink_to("nowhere")
-    assert records("make", tmp_path / "o.rec", folder, workers=2) == 1
-    assert [data for *_, data in content(tmp_path / "o.rec")] == [b"a/x.png", b"b/10.JPG"]
-    out, err = capsys.readouterr()
-    assert "o.rec: 2 of 4 images" in out
-    assert "b/2.jpg: the file is empty" in err
-    assert "y.jpeg: [Errno 2] No such file" in err
-
-
 @pytest.fixture
 def odd(folder):
     """Adds names of images that are no files to read, and returns these names and their errors."""
@@ -179,12 +167,14 @@ def odd(folder):
     (folder / "b" / "loop.jpg").symlink_to("loop.jpg")
     (folder / "b" / "loop").symlink_to("loop")  # neither an image nor a folder
     (folder / "a" / "zero.png").symlink_to("/dev/zero")
+    (folder / "c" / "deep" / "gone.jpg").symlink_to("nowhere")
     with open(folder / "c" / "deep" / "huge.jpg", "wb") as file:
         file.truncate(40 * 2**30)  # the file is sparse
     return {
         "a/zero.png": "this is a character device; only regular files can be read",
         "b/fifo.jpg": "this is a FIFO; only regular files can be read",
         "b/loop.jpg": "Too many levels of symbolic links",
+        "c/deep/gone.jpg": "[Errno 2] No such file",
         "c/deep/huge.jpg": "the file has 42,949,672,960 bytes, more than 536,870,911",
     }
 
@@ -192,13 +182,14 @@ def odd(folder):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("listed", [False, True])
 def test_only_regular_files_are_read_and_all_others_are_named(folder, odd, tmp_path, capsys, listed, workers):
-    names = ["a/x.png", "a/zero.png", "b/10.JPG", "b/2.jpg", "b/fifo.jpg", "b/loop.jpg", "c/deep/huge.jpg"]
-    lines = [f"{key}\t0\t{name}\n" for key, name in enumerate([*names, "c/deep/y.jpeg"])]
+    names = ["a/x.png", "a/zero.png", "b/10.JPG", "b/2.jpg", "b/fifo.jpg", "b/loop.jpg"]
+    names += ["c/deep/gone.jpg", "c/deep/huge.jpg", "c/deep/y.jpeg"]
+    lines = [f"{key}\t0\t{name}\n" for key, name in enumerate(names)]
     (tmp_path / "l.lst").write_text("".join(lines))
     source = [tmp_path / "l.lst", "--root", folder] if listed else [folder]
     assert records("make", tmp_path / "o.rec", *source, "--json", workers=workers) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["images"], found["packed"]) == (8, 4)
+    assert (found["images"], found["packed"]) == (9, 4)
     assert [data for *_, data in content(tmp_path / "o.rec")] == [b"a/x.png", b"b/10.JPG", b"b/2.jpg", b"c/deep/y.jpeg"]
     assert len(found["skipped"]) == len(odd)
     for text, (name, error) in zip(found["skipped"], odd.items(), strict=True):

@@ -68,6 +68,12 @@ def command(*arguments):
     return main(["tokens", *arguments])
 
 
+def made(folder, *arguments):
+    """Makes files in a folder, without workers; the tokens of their documents."""
+    assert command("make", *arguments, "--out", str(folder / "out"), "--num-workers", "0") == 0
+    return [tokens.tolist() for tokens in TokenDataset(folder / "out")]
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_make(tmp_path, tokenizer, ending, workers, capsys):
@@ -108,28 +114,24 @@ def test_truncation_and_padding_of_the_tokenizer_are_not_applied(tmp_path, token
     cutting.enable_padding()
     cutting.save(tokenizer)
     source = make_file(tmp_path / "corpus.txt", ["a b c d", "e"])
-    arguments = ["make", source, "--tokenizer", tokenizer, "--out", str(tmp_path / "out"), "--num-workers", "0"]
-    assert command(*arguments, "--end", "1") == 0
-    assert [tokens.tolist() for tokens in TokenDataset(tmp_path / "out")] == [[2, 3, 4, 5, 1], [6, 1]]
+    assert made(tmp_path, source, "--tokenizer", tokenizer, "--end", "1") == [[2, 3, 4, 5, 1], [6, 1]]
 
 
 @pytest.mark.parametrize(("ending", "line"), [(".txt", "a b"), (".jsonl", '{"text": "a b"}')])
 def test_a_byte_order_mark_is_no_token(tmp_path, tokenizer, ending, line):
     source = tmp_path / f"corpus{ending}"
     source.write_bytes(f"\ufeff{line}\n{line}\n".encode())
-    arguments = ["make", str(source), "--tokenizer", tokenizer, "--out", str(tmp_path / "out"), "--num-workers", "0"]
-    assert command(*arguments) == 0
-    assert [tokens.tolist() for tokens in TokenDataset(tmp_path / "out")] == [tokens_of("a b", end=False)] * 2
+    assert made(tmp_path, str(source), "--tokenizer", tokenizer) == [tokens_of("a b", end=False)] * 2
 
 
-def test_lines_of_any_length_are_read_once(tmp_path, tokenizer):
+def test_lines_of_any_length_are_read_once(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(sources, "PIECE", 1 << 16)
     rng = random.Random(0)
-    sizes = [*rng.choices([1, 50, 10_000, 300_000], k=40), 1_500_000]  # characters; a piece has 1 MB
+    sizes = [*rng.choices([1, 50, 600, 20_000], k=40), 100_000]  # characters
     documents = ["ab "[rng.randrange(2) :][:2] + "c d " * (size // 4) for size in sizes]
     source = make_file(tmp_path / "corpus.jsonl", documents)
-    out = str(tmp_path / "out")
-    assert command("make", source, "--tokenizer", tokenizer, "--out", out, "--num-workers", "0") == 0
-    assert TokenDataset(out).lengths.tolist() == [len(document.split()) for document in documents]
+    lengths = list(map(len, made(tmp_path, source, "--tokenizer", tokenizer)))
+    assert lengths == [len(document.split()) for document in documents]
 
 
 def test_tokens_of_a_table_need_no_tokenizer(tmp_path):
@@ -137,26 +139,20 @@ def test_tokens_of_a_table_need_no_tokenizer(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     documents = [[1, 2, 3], [], [70000]]
     parquet.write_table(pa.table({"ids": documents}), tmp_path / "corpus.parquet")
-    out = str(tmp_path / "out")
-    assert command("make", str(tmp_path / "corpus.parquet"), "--key", "ids", "--out", out, "--num-workers", "0") == 0
-    assert [tokens.tolist() for tokens in TokenDataset(out)] == documents
+    assert made(tmp_path, str(tmp_path / "corpus.parquet"), "--key", "ids") == documents
 
 
 @pytest.mark.parametrize("end", ["1", None])
 def test_tokens_of_json_lines(tmp_path, end):
     (tmp_path / "corpus.jsonl").write_text('{"ids": [1, 2]}\n\n{"ids": []}\n{"ids": [70000]}')
-    out = str(tmp_path / "out")
-    arguments = [str(tmp_path / "corpus.jsonl"), "--key", "ids", "--out", out, "--num-workers", "0"]
-    assert command("make", *arguments, *(["--end", end] if end else [])) == 0
+    arguments = [str(tmp_path / "corpus.jsonl"), "--key", "ids", *(["--end", end] if end else [])]
     ends = [1] * bool(end)
-    assert [tokens.tolist() for tokens in TokenDataset(out)] == [[1, 2, *ends], ends, [70000, *ends]]
+    assert made(tmp_path, *arguments) == [[1, 2, *ends], ends, [70000, *ends]]
 
 
 def test_a_file_without_documents(tmp_path):
     (tmp_path / "corpus.txt").write_text("")
-    out = str(tmp_path / "out")
-    assert command("make", str(tmp_path / "corpus.txt"), "--out", out, "--num-workers", "0") == 0
-    assert len(TokenDataset(out)) == 0
+    assert made(tmp_path, str(tmp_path / "corpus.txt")) == []
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="needs /proc")
@@ -309,7 +305,7 @@ def test_a_piece_may_take_any_time(tmp_path, monkeypatch):
         return loader(*arguments, timeout=timeout, **others)
 
     monkeypatch.setattr(make_tokens, "DataLoader", record)
-    assert command("make", str(tmp_path / "corpus.jsonl"), "--out", str(tmp_path / "out"), "--num-workers", "0") == 0
+    assert made(tmp_path, str(tmp_path / "corpus.jsonl")) == [[1]]
     assert limits == [None]
 
 

@@ -21,14 +21,8 @@ def make(**options):
     print("made")
     return DataLoader(np.zeros((1000, 16), np.float32), 10, **options)
 
-def fail(**options):
-    raise KeyError("gone")
-
 def refuse():
     pass
-
-def ignore(**options):
-    return DataLoader(range(100), 10)
 """
 
 
@@ -73,14 +67,8 @@ def test_json_and_plot(train, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("factory", "options", "text"),
     [
-        ("fail", [], "no trial yielded batches; the first one, with num_workers=0: KeyError: 'gone'"),
         ("refuse", [], "refuse: it does not accept the argument executor"),
         ("make", ["--memory", "much"], "memory_limit='much': "),
-        (
-            "ignore",
-            [],
-            "called with num_workers=1, it returned a loader with num_workers=0; pass on its keyword arguments",
-        ),
         ("make", ["--seconds", "0.1"], "budget_s=0.1: must be a number of seconds >= 1"),
     ],
 )
