@@ -395,7 +395,7 @@ def test_the_benchmark_of_programs_that_share_a_loader(monkeypatch, capsys):
     for needed in ("cv2", "sklearn"):
         pytest.importorskip(needed)
     monkeypatch.setattr(serving, "JOBS", {name: job for name, job in serving.JOBS.items() if name.startswith("1 ")})
-    command.main(["serving", "--batches", "2", "--rounds", "1"])
+    command.main(["serving", "--batches", "4", "--rounds", "1"])
     rows = rows_of(capsys.readouterr().out)
     assert ["1 program, own loader", "1.00"] == [rows[0][0], rows[0][-1]]
     assert "attached" in [row[0] for row in rows]

@@ -81,6 +81,7 @@ def test_clear_removes_blocks_that_nobody_uses(folder, capsys):
 
 
 def test_mistakes(folder, tmp_path, capsys):
+    (tmp_path / "mine.txt").touch()
     assert run(capsys, "status", str(tmp_path)) == (
         2,
         f"python -m gluonloader: folder={str(tmp_path)!r}: it is not the folder of a cache\n",
