@@ -28,42 +28,54 @@ from gluonloader.text import PackingSampler, TokenBatchSampler
 
 FILE = Path(__file__).with_name("orders.json")
 LENGTH, SIZE, KEYS, READ = 300, 7, 200, 3  # READ batches come before a resume
-LENGTHS = np.arange(LENGTH) * 37 % 101 + 1
-WEIGHTS = np.arange(LENGTH) % 9 + 1
 RANKS = ((0, 1), (0, 2), (1, 2), (2, 3))
 SEEDS = (0, 20_261_126)
 EPOCHS = (0, 2)
 
 
-def mixture(seed, **arguments):
-    return MixtureSampler([100, 150, 50], [0.5, 0.2, 0.3], seed=seed, **arguments)
+def lengths_of(n):
+    return np.arange(n) * 37 % 101 + 1
 
 
+def weights_of(n):
+    return np.arange(n) % 9 + 1
+
+
+def mixture(n, seed, **arguments):
+    return MixtureSampler([n // 3, n // 2, n - n // 2 - n // 3], [0.5, 0.2, 0.3], seed=seed, **arguments)
+
+
+# Of n samples; sampler/test_sampler_passes.py uses these, too.
 SAMPLERS = {
-    "sequential": lambda seed: SequentialSampler(LENGTH),
-    "random": lambda seed: RandomSampler(LENGTH, seed=seed),
-    "bijection": lambda seed: RandomSampler(LENGTH, seed=seed, method="bijection"),
-    "subset": lambda seed: SubsetSampler(np.arange(LENGTH)[::-1], seed=seed),
-    "subset, shuffled": lambda seed: SubsetSampler(np.arange(0, LENGTH, 2), shuffle=True, seed=seed),
-    "blocks": lambda seed: BlockShuffleSampler.of_size(LENGTH, 16, buffer=3, seed=seed),
-    "blocks of different lengths": lambda seed: BlockShuffleSampler([100, 10, 90, 50, 50], buffer=2, seed=seed),
-    "weighted": lambda seed: WeightedSampler(WEIGHTS, seed=seed),
-    "weighted, without replacement": lambda seed: WeightedSampler(WEIGHTS, replacement=False, seed=seed),
-    "weighted, fewer samples": lambda seed: WeightedSampler(WEIGHTS, 120, seed=seed),
-    "mixture": lambda seed: mixture(seed),
-    "mixture, until all end": lambda seed: mixture(seed, stop="all"),
-    "mixture of two samplers": lambda seed: MixtureSampler(
-        [200, 100], [0.7, 0.3], samplers=[SequentialSampler(200), RandomSampler(100, seed=1)], seed=seed
+    "sequential": lambda n, seed: SequentialSampler(n),
+    "random": lambda n, seed: RandomSampler(n, seed=seed),
+    "bijection": lambda n, seed: RandomSampler(n, seed=seed, method="bijection"),
+    "subset": lambda n, seed: SubsetSampler(np.arange(n)[::-1], seed=seed),
+    "subset, shuffled": lambda n, seed: SubsetSampler(np.arange(0, n, 2), shuffle=True, seed=seed),
+    "blocks": lambda n, seed: BlockShuffleSampler.of_size(n, 16, buffer=3, seed=seed),
+    "blocks of different lengths": lambda n, seed: BlockShuffleSampler(
+        [n // 3, n // 30, 3 * n // 10, n // 6, n - n // 3 - n // 30 - 3 * n // 10 - n // 6], buffer=2, seed=seed
     ),
-    "interval": lambda seed: IntervalSampler(LENGTH, 7),
-    "filter": lambda seed: FilterSampler(lambda sample: sample % 3, list(range(LENGTH))),
-    "sorted": lambda seed: SortedSampler(LENGTHS.tolist()),
-    "split": lambda seed: SplitSampler(LENGTH, 2, 1, repeat=2, seed=seed),
-    "shuffle=True": lambda seed: None,
+    "weighted": lambda n, seed: WeightedSampler(weights_of(n), seed=seed),
+    "weighted, without replacement": lambda n, seed: WeightedSampler(weights_of(n), replacement=False, seed=seed),
+    "weighted, fewer samples": lambda n, seed: WeightedSampler(weights_of(n), 2 * n // 5, seed=seed),
+    "mixture": mixture,
+    "mixture, until all end": lambda n, seed: mixture(n, seed, stop="all"),
+    "mixture of two samplers": lambda n, seed: MixtureSampler(
+        [2 * n // 3, n - 2 * n // 3],
+        [0.7, 0.3],
+        samplers=[SequentialSampler(2 * n // 3), RandomSampler(n - 2 * n // 3, seed=1)],
+        seed=seed,
+    ),
+    "interval": lambda n, seed: IntervalSampler(n, 7),
+    "filter": lambda n, seed: FilterSampler(lambda sample: sample % 3, list(range(n))),
+    "sorted": lambda n, seed: SortedSampler(lengths_of(n).tolist()),
+    "split": lambda n, seed: SplitSampler(n, 2, 1, repeat=2, seed=seed),
 }
+LENGTHS = lengths_of(LENGTH)
 BATCH_SAMPLERS = {
     "rollover": lambda seed: BatchSampler(RandomSampler(LENGTH, seed=seed), SIZE, "rollover"),
-    "discard": lambda seed: BatchSampler(WeightedSampler(WEIGHTS, seed=seed), SIZE, "discard"),
+    "discard": lambda seed: BatchSampler(WeightedSampler(weights_of(LENGTH), seed=seed), SIZE, "discard"),
     "fixed buckets": lambda seed: FixedBucketSampler(LENGTHS.tolist(), SIZE, ratio=0.5, shuffle=True, seed=seed),
     "fixed buckets of exponential width": lambda seed: FixedBucketSampler(
         LENGTHS.tolist(), SIZE, 5, bucket_scheme=ExpWidthBucket(), seed=seed
@@ -72,14 +84,15 @@ BATCH_SAMPLERS = {
     "tokens": lambda seed: TokenBatchSampler(LENGTHS, 512, window=64, seed=seed),
     "tokens, quadratic": lambda seed: TokenBatchSampler(LENGTHS, 512, window=64, quadratic=100.0, seed=seed),
     "tokens, not padded, in order": lambda seed: TokenBatchSampler(LENGTHS, 512, padded=False, shuffle=False),
-    "tokens of a mixture": lambda seed: TokenBatchSampler(LENGTHS, 512, mixture(seed), window=64, seed=seed),
+    "tokens of a mixture": lambda seed: TokenBatchSampler(LENGTHS, 512, mixture(LENGTH, seed), window=64, seed=seed),
     "packed": lambda seed: packed(seed),
     "packed, cut": lambda seed: packed(seed, method="split"),
     "packed, truncated": lambda seed: packed(seed, long="truncate"),
     "packed, in order": lambda seed: packed(seed, shuffle=False),
-    "packed, of a mixture": lambda seed: packed(seed, sampler=mixture(seed)),
+    "packed, of a mixture": lambda seed: packed(seed, sampler=mixture(LENGTH, seed)),
 }
 
+SHUFFLED = "shuffle=True"
 ALONE = {"split", "rollover"}  # `ranks` refuses them
 
 
@@ -105,8 +118,9 @@ def loader_of(name, seed, rank, of):
     options = {"seed": seed, "ranks": ranks, "batchify_fn": list}
     if name in BATCH_SAMPLERS:
         return DataLoader(Keys(), batch_sampler=BATCH_SAMPLERS[name](seed), **options)
-    sampler = SAMPLERS[name](seed)
-    return DataLoader(Keys(), SIZE, shuffle=sampler is None, sampler=sampler, **options)
+    if name == SHUFFLED:
+        return DataLoader(Keys(), SIZE, shuffle=True, **options)
+    return DataLoader(Keys(), SIZE, sampler=SAMPLERS[name](LENGTH, seed), **options)
 
 
 def batches_of(loader, epoch, resume=False):
@@ -135,7 +149,7 @@ def digest(batches):
 
 
 def cases():
-    for name in (*SAMPLERS, *BATCH_SAMPLERS):
+    for name in (*SAMPLERS, SHUFFLED, *BATCH_SAMPLERS):
         for seed in SEEDS:
             for rank, of in RANKS[:1] if name in ALONE else RANKS:
                 for epoch in EPOCHS:
