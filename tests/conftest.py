@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pkgutil
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from interrupting import raise_alarm
 
 import gluonloader
 from gluonloader import DataLoader
@@ -381,3 +383,11 @@ def no_leaks() -> Any:
     assert eventually(lambda: mapped_slabs() <= before[2]), "mappings of slabs are left"
     assert shared_memory() <= before[3]
     assert eventually(lambda: few_descriptors(before[1])), f"opened: {dict(Counter(open_files()) - files)}"
+
+
+@pytest.fixture
+def alarms() -> Iterator[None]:
+    """Lets SIGALRM raise `interrupting.Alarm` within the test."""
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    yield
+    signal.signal(signal.SIGALRM, before)

@@ -1,5 +1,6 @@
 """Datasets whose samples show their index, for several test files and for the programs that tests start."""
 
+import dataclasses
 import threading
 import time
 
@@ -88,3 +89,16 @@ class Shards(gluonloader.IterableDataset):
 
     def shard(self, num_shards, index):
         return [1000 * index + number for number in range(10 + index)]
+
+
+def plain(value):
+    """A batch as nested Python objects, with dtypes, to be compared by ==."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        return type(value), plain(vars(value))
+    if isinstance(value, (tuple, list)):
+        return type(value), [plain(item) for item in value]
+    return value

@@ -123,3 +123,31 @@ def test_a_batchify_that_draws_is_seeded(batchify):
     np.random.seed(1)
     assert epoch(0) == epoch(0) != epoch(1)
     assert np.random.random() == np.random.RandomState(1).random_sample()  # the caller's generator is restored
+
+
+def test_gil_free_says_so_of_functions_classes_and_objects():
+    @gl.gil_free
+    def decode(data):
+        return data
+
+    @gl.gil_free
+    class Decoded(gl.Dataset):
+        pass
+
+    class ReadsItsOwnWay(Decoded):
+        def __getitem__(self, index):
+            return index
+
+    said = (decode, Decoded, Decoded(), gl.gil_free(gl.Dataset()), np.ones(2), [1], range(3))
+    assert all(map(is_gil_free, said))
+    assert not is_gil_free(gl.Dataset())
+    assert not is_gil_free(ReadsItsOwnWay())
+    with pytest.raises(ValueError, match="it accepts no attributes; decorate a function that calls it"):
+        gl.gil_free(len)
+
+    @functools.wraps(decode)
+    def wrapper(data):
+        return decode(data)
+
+    assert not is_gil_free(wrapper), "what is said of a function is not said of what wraps it"
+    assert is_gil_free(gl.gil_free(wrapper))

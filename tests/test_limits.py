@@ -1,8 +1,10 @@
 """Limits of cgroups, read from files as the kernel writes them in version 1 and 2."""
 
+import os
+
 import pytest
 
-from gluonloader.limits import available_memory, group_folders, oom_kills
+from gluonloader.limits import available_cores, available_memory, group_folders, oom_kills
 
 V2, V1 = "0::/a/b\n", "4:memory:/a/b\n3:cpu,cpuacct:/a\n1:name=systemd:/\n"
 MB = 1 << 20
@@ -83,3 +85,26 @@ def test_without_limits_the_memory_left_is_that_of_the_machine(make_groups, file
 )
 def test_the_processes_killed_are_those_of_the_innermost_group(make_groups, own, files, expected):
     assert oom_kills(*make_groups(own, files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 64),
+        ({"cpu.max": "max 100000"}, 64),
+        ({"cpu.max": "250000 100000"}, 3),
+        ({"cpu.max": "10000 100000"}, 1),
+        ({"a/cpu.max": "800000 100000", "a/b/cpu.max": "max 100000"}, 8),
+        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "800000 100000"}, 2),
+        ({"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}, 4),
+        ({"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, 64),
+        ({"cpu.max": "what is this"}, 64),
+        ({"cpu.max": "\u00b2 100000"}, 64),
+    ],
+)
+def test_cores_are_those_of_the_container(make_groups, monkeypatch, files, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    own, groups = make_groups(V2 + V1 + "nonsense\n", files)
+    assert available_cores(own, groups) == expected
+    assert 1 <= available_cores() <= 64
+    assert available_cores(groups / "none", groups / "nowhere") == 64

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 from conftest import SERIAL, THREAD, eventually, run_program
-from interrupting import Alarm, SignalAt, raise_alarm
+from interrupting import Alarm, SignalAt
 from noisy import AsyncNoisy, AsyncNoisyBulk, Noisy, NoisyBulk, add_noise, add_noise_later, and_noise, numbers
 from samples import Numbered
 
@@ -164,23 +164,19 @@ def test_closing_cancels_what_workers_await(process_way, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in test_interrupts.py
 @pytest.mark.parametrize("bulk", [False, True])
-def test_an_interrupt_at_any_point_loses_nothing(bulk):
-    before, point, expected = signal.signal(signal.SIGALRM, raise_alarm), 0, [[0, 1], [2, 3], [4, 5]]
-    where = "start"
-    try:
-        while where:
-            with SERIAL.loader((AsyncNoisyBulk if bulk else AsyncNoisy)(6), 2, concurrency=2) as loader:
-                iterator, read, interrupts = iter(loader), [], 0
-                with SignalAt(point, signal.SIGALRM) as signalled:
-                    try:
-                        read.append(next(iterator)[0].tolist())
-                    except Alarm:
-                        interrupts += 1
-                read += [batch[0].tolist() for batch in iterator]
-            where, point = signalled.where, point + 5
-            assert read in (expected, expected[interrupts:]), where
-    finally:
-        signal.signal(signal.SIGALRM, before)
+def test_an_interrupt_at_any_point_loses_nothing(alarms, bulk):
+    point, where, expected = 0, "start", [[0, 1], [2, 3], [4, 5]]
+    while where:
+        with SERIAL.loader((AsyncNoisyBulk if bulk else AsyncNoisy)(6), 2, concurrency=2) as loader:
+            iterator, read, interrupts = iter(loader), [], 0
+            with SignalAt(point, signal.SIGALRM) as signalled:
+                try:
+                    read.append(next(iterator)[0].tolist())
+                except Alarm:
+                    interrupts += 1
+            read += [batch[0].tolist() for batch in iterator]
+        where, point = signalled.where, point + 5
+        assert read in (expected, expected[interrupts:]), where
 
 
 CLOSED_BY_EXIT = """

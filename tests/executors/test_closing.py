@@ -133,7 +133,8 @@ def read_to_the_end(iterator):
     return count, False
 
 
-def test_close_in_another_thread_ends_a_call_of_next(parallel_way):
+@pytest.mark.parametrize("closing_way", [THREAD, FORK], ids=str)
+def test_close_in_another_thread_ends_a_call_of_next(closing_way):
     release = threading.Event()
 
     class Stuck(Samples):
@@ -142,7 +143,7 @@ def test_close_in_another_thread_ends_a_call_of_next(parallel_way):
                 release.wait(60)
             return super().__getitem__(index)
 
-    loader = (THREAD if parallel_way is THREAD else FORK).loader(Stuck(), 4)
+    loader = closing_way.loader(Stuck(), 4)
     iterator, reads = iter(loader), []
 
     def read():
@@ -245,13 +246,6 @@ started.wait(60)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_loader_that_was_closed_stays_closed():
-    loader = DataLoader(Samples(), 4, num_workers=2)
-    loader.close()
-    with pytest.raises(LoaderClosed, match="this DataLoader is closed"):
-        iter(loader)
 
 
 STOPS_SERVER = """

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from conftest import FORK, ONE_FORK, OVER_RAY, children, eventually, scarce_descriptors, workers
 from samples import Numbered
-from started import OnlyInWorkers
 
 import gluonloader as gl
 
@@ -33,31 +32,19 @@ class SlowToUnpickle(Numbered):
 
 
 class Deadly(Numbered):
-    """Sample `victim` ends its worker, the first `times` times."""
+    """Sample 7 ends its worker."""
 
-    def __init__(self, how, victim=7, times=1, flag=None):
+    def __init__(self, how):
         super().__init__(40)
-        self.how, self.victim, self.times, self.flag = how, victim, times, flag
+        self.how = how
 
     def __getitem__(self, index):
-        if index == self.victim:
-            with open(self.flag, "a+") as file:
-                file.write("x")
-                file.flush()
-                file.seek(0)
-                deaths = len(file.read())
-            if deaths <= self.times:
-                die(self.how)
+        if index == 7 and self.how == "exit":
+            os._exit(3)
+        if index == 7:
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            ctypes.string_at(0)
         return super().__getitem__(index)
-
-
-def die(how):
-    if how == "exit":
-        os._exit(3)
-    if how == "segfault":
-        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
-        ctypes.string_at(0)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def is_batch(batch, first, size):
@@ -105,13 +92,6 @@ def test_random_kills_lose_no_batch_and_double_none(process_way, dataset):
         assert [int(batch[0, 0]) for batch in loader] == list(range(0, 400, 4))
 
 
-@pytest.mark.parametrize("how", ["exit", pytest.param("segfault", marks=pytest.mark.local), "kill"])
-def test_a_batch_that_killed_its_worker_is_made_again(process_way, how, tmp_path):
-    dataset = Deadly(how, times=1, flag=str(tmp_path / "deaths"))
-    with process_way.loader(dataset, 4) as loader:
-        assert all(is_batch(batch, first, 4) for first, batch in zip(range(0, 40, 4), loader, strict=True))
-
-
 @pytest.mark.local
 def test_workers_are_forked_in_the_thread_that_asks_for_batches(monkeypatch):
     """Also those that replace dead ones: a fork in another thread would copy the locks that this thread holds."""
@@ -132,17 +112,9 @@ def test_workers_are_forked_in_the_thread_that_asks_for_batches(monkeypatch):
 
 
 @pytest.mark.local
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("exit", "exit code 3"),
-        ("segfault", "SIGSEGV"),
-        ("kill", "SIGKILL.*the kernel has counted no out-of-memory kill in this cgroup"),
-    ],
-)
-def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
-    dataset = Deadly(how, times=99, flag=str(tmp_path / "deaths"))
-    with process_way.loader(dataset, 4) as loader:
+@pytest.mark.parametrize(("how", "said"), [("exit", "exit code 3"), ("segfault", "SIGSEGV")])
+def test_a_sample_that_always_kills_is_named(process_way, how, said):
+    with process_way.loader(Deadly(how), 4) as loader:
         iterator = iter(loader)
         assert is_batch(next(iterator), 0, 4)
         with pytest.raises(
@@ -152,29 +124,12 @@ def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
         assert [int(batch[0, 0]) for batch in iterator] == list(range(8, 40, 4))
 
 
-def test_without_retries_the_error_names_all_samples_of_the_batch(tmp_path):
-    dataset = Deadly("exit", times=99, flag=str(tmp_path / "deaths"))
-    with FORK.loader(dataset, 4, **FORK.retrying(0)) as loader:
+def test_without_retries_the_error_names_all_samples_of_the_batch():
+    with FORK.loader(Deadly("exit"), 4, **FORK.retrying(0)) as loader:
         iterator = iter(loader)
         next(iterator)
         with pytest.raises(gl.errors.WorkerDied, match=r"one of its samples \[4, 5, 6, 7\]"):
             next(iterator)
-
-
-class Exits(Numbered):
-    def __getitem__(self, index):
-        if index == 2:
-            sys.exit("enough")
-        return index
-
-
-def test_sys_exit_in_a_sample_is_an_error_not_an_end(parallel_way):
-    with parallel_way.loader(Exits(4), 1) as loader:
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        with pytest.raises((RuntimeError, SystemExit), match="enough"):
-            next(iterator)
-        assert next(iterator).tolist() == [3]
 
 
 class SlowFirst(Numbered):
@@ -258,34 +213,6 @@ def test_a_batch_past_its_timeout_is_an_error_with_the_stack(parallel_way):
         if parallel_way.processes:  # a stuck thread cannot be ended, and keeps its interpreter for a while
             assert [batch.tolist() for batch in iterator] == [[2], [3], [4], [5]]
             assert workers(loader)
-
-
-class Unsendable(Numbered):
-    def __getitem__(self, index):
-        return {"ok": 1, "parts": (2, threading.Lock() if index == 1 else 0)}
-
-
-def test_a_batch_that_cannot_be_pickled_names_the_leaf(process_way):
-    with process_way.loader(Unsendable(3), 1, batchify_fn=list) as loader:
-        iterator = iter(loader)
-        assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
-        with pytest.raises(gl.errors.TransportError, match=r"\[0\]\['parts'\]\[1\] is a _thread.lock"):
-            next(iterator)
-        assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
-
-
-class ParentCannotRead(Numbered):
-    def __getitem__(self, index):
-        return OnlyInWorkers() if index == 0 else index
-
-
-def test_a_batch_that_cannot_be_unpickled_is_an_error_and_the_next_comes(process_way):
-    with process_way.loader(ParentCannotRead(2), 1, batchify_fn=list) as loader:
-        iterator = iter(loader)
-        with pytest.raises(ValueError, match="not here") as caught:
-            next(iterator)
-        assert "rebuilding batch 0" in "".join(caught.value.__notes__)
-        assert next(iterator) == [1]
 
 
 NO_SHM = """

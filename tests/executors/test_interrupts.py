@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ANY, FORK, FORKSERVER, OVER_ALL, OVER_RAY, RAY, SERIAL, SPAWN, THREAD, Way, examples
+from conftest import FORK, FORKSERVER, OVER_ALL, OVER_RAY, RAY, SERIAL, SPAWN, THREAD, Way, examples
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
@@ -316,11 +316,6 @@ def first_items(iterator):
     return [int(batch[0, 0]) for batch in iterator]
 
 
-@pytest.fixture(params=ANY, ids=str)
-def any_way(request):
-    return request.param
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["flush", "load_state_dict"])
 def test_an_interrupted_flush_or_load_loses_nothing(any_way, call):
@@ -332,11 +327,8 @@ def test_an_interrupted_flush_or_load_loses_nothing(any_way, call):
             iterator = iter(loader)
             seen = [int(next(iterator)[0, 0]) for _ in range(3)]
             state = iterator.state_dict()
-            with signalled:
-                try:
-                    iterator.flush() if call == "flush" else iterator.load_state_dict(state)
-                except Alarm:
-                    pass
+            with signalled, contextlib.suppress(Alarm):
+                iterator.flush() if call == "flush" else iterator.load_state_dict(state)
             assert seen + first_items(iterator) == list(range(0, 48, 4)), signalled.where
 
 
@@ -374,11 +366,8 @@ def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
 @pytest.mark.parametrize("way", [THREAD, FORK, FORKSERVER], ids=str)
 def test_an_interrupted_constructor_leaves_nothing(way):
     for signalled in at_every_point(7):
-        try:
-            with signalled:
-                way.loader(Samples(), 4)
-        except Alarm:
-            pass
+        with contextlib.suppress(Alarm), signalled:
+            way.loader(Samples(), 4)
 
 
 @pytest.mark.slow
@@ -393,11 +382,8 @@ def test_an_interrupted_output_function_gets_the_batch_as_it_was(any_way, number
         for signalled in at_every_point(1 if any_way is SERIAL else 11, number):
             iterator = iter(loader)
             items = [int(next(iterator)[0, 0])]
-            with signalled:
-                try:
-                    items.append(int(next(iterator)[0, 0]))
-                except INTERRUPTED:
-                    pass
+            with signalled, contextlib.suppress(*INTERRUPTED):
+                items.append(int(next(iterator)[0, 0]))
             items += first_items(iterator)
             expected = list(range(1000, 1048, 4))
             assert items in (expected, [item for item in expected if item != 1004]), signalled.where
@@ -426,19 +412,9 @@ def test_an_interrupted_close_can_be_repeated(any_way):
     for signalled in at_every_point(23):
         loader = any_way.loader(Samples(), 4)
         next(iter(loader))
-        with signalled:
-            try:
-                loader.close()
-            except Alarm:
-                pass
+        with signalled, contextlib.suppress(Alarm):
+            loader.close()
         loader.close()
-
-
-def start_or_alarm(loader):
-    try:
-        iter(loader)
-    except Alarm:
-        pass
 
 
 def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
@@ -448,8 +424,8 @@ def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
         state = other.state_dict()
         expected = first_items(other)
         for signalled in at_every_point(3):
-            with signalled:
-                start_or_alarm(loader)
+            with signalled, contextlib.suppress(Alarm):
+                iter(loader)
             loader.load_state_dict(state)
             assert first_items(loader) == expected, signalled.where
 
@@ -458,8 +434,8 @@ def test_an_interrupted_start_counts_no_epoch_of_the_sampler():
     sampler = RandomSampler(len(Samples()), seed=1)
     with SERIAL.loader(Samples(), 4, sampler=sampler) as loader:
         for signalled in at_every_point(3):
-            with signalled:
-                start_or_alarm(loader)
+            with signalled, contextlib.suppress(Alarm):
+                iter(loader)
             iterator = iter(loader)
             next(iterator)
             assert iterator.last.indices == sampler.order(iterator.epoch)[0:4].tolist(), signalled.where
@@ -473,11 +449,8 @@ def test_a_batch_that_an_interrupt_kept_back_does_not_survive_a_load_or_close():
             start = iterator.state_dict()
             for _ in range(11):
                 next(iterator)
-            with signalled:
-                try:
-                    next(iterator)
-                except Alarm:
-                    pass
+            with signalled, contextlib.suppress(Alarm):
+                next(iterator)
             if iterator.ended:
                 continue
             iterator.load_state_dict(start)
@@ -526,14 +499,11 @@ def test_delayed_handlers_all_run_and_are_restored():
         for signalled in at_every_point(1):
             calls.clear()
             entered = False
-            with signalled:
-                try:
-                    with Uninterrupted():
-                        entered = True
-                        signal.raise_signal(signal.SIGUSR1)
-                        assert not calls
-                except Alarm:
-                    pass
+            with signalled, contextlib.suppress(Alarm):
+                with Uninterrupted():
+                    entered = True
+                    signal.raise_signal(signal.SIGUSR1)
+                    assert not calls
             assert signal.getsignal(signal.SIGALRM) is raise_alarm, signalled.where
             assert calls == ["delayed"] * entered, signalled.where
     finally:

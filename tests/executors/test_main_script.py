@@ -46,9 +46,9 @@ def script(folder, text):
     return str(file)
 
 
-def last_line(done):
+def last_line(done, stdout=""):
     """The last line of an error, which is short and is printed once; with 0 for the numbers of the worker."""
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, stdout)
     lines = done.stderr.splitlines()
     assert len(lines) <= MOST_LINES, done.stderr
     assert sum(line.startswith("Traceback") for line in lines) <= 2, done.stderr
@@ -120,13 +120,9 @@ def test_a_script_that_handles_ctrl_c_does_not_change_the_workers(tmp_path):
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_standard_input_as_script(method):
-    done = run("-", input=DATASET + LOAD.format("range(4)", method))  # workers import nothing, so it needs no guard
-    assert (done.stdout, done.stderr) == ("1 5\n", "")
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_dataset_that_is_defined_on_standard_input(method):
-    assert last_line(run("-", input=DATASET + LOAD.format("Noisy()", method))) == NOT_A_FILE.format(method)
+    """Workers import nothing, so it needs no guard, and cannot define their dataset."""
+    done = run("-", input=DATASET + LOAD.format("range(4)", method) + LOAD.format("Noisy()", method))
+    assert last_line(done, stdout="1 5\n") == NOT_A_FILE.format(method)
 
 
 def test_a_dataset_that_is_defined_in_a_notebook():

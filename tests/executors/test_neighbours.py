@@ -1,15 +1,14 @@
 """One batch fails; the batches before and after it are delivered, in this epoch and in the next."""
 
+import contextlib
 import multiprocessing
-import os
-import resource
 import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD, run_program
+from conftest import FORK, SERIAL, THREAD, run_program, scarce_descriptors
 from samples import MB, Numbered
 
 from gluonloader import DataLoader
@@ -31,12 +30,17 @@ class OneLarge:
         return np.full((self.size if index == 17 else 1) * MB, index, np.uint8)
 
 
-def read(loader):
-    """The first items of the batches of one epoch, and the errors in their place."""
+def read(loader, without_descriptors=None):
+    """The first items of the batches of one epoch, and the errors in their place.
+
+    The batch with the number `without_descriptors` is asked for while this process can open no file.
+    """
     iterator, found = iter(loader), []
     while True:
+        scarce = scarce_descriptors(1, left=0) if len(found) == without_descriptors else contextlib.nullcontext()
         try:
-            found.append(int(next(iterator)[0, 0]))
+            with scarce:
+                found.append(int(next(iterator)[0, 0]))
         except StopIteration:
             return found
         except Exception as error:
@@ -76,25 +80,7 @@ class Growing:
 def test_without_a_free_descriptor_at_most_one_batch_fails(number):
     """Before Python 3.13 each mapping needs a descriptor."""
     with FORK.loader(Growing(), 1) as loader:
-        iterator, found = iter(loader), []
-        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-        while True:
-            try:
-                if len(found) == number:
-                    highest = max(map(int, os.listdir("/proc/self/fd")))
-                    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest)]  # no number is free below these
-                    resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, usual[1]))
-                try:
-                    found.append(int(next(iterator)[0, 0]))
-                finally:
-                    if len(found) >= number and resource.getrlimit(resource.RLIMIT_NOFILE) != usual:
-                        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
-                        for descriptor in taken:
-                            os.close(descriptor)
-            except StopIteration:
-                break
-            except OSError as error:
-                found.append(error)
+        found = read(loader, number)
         errors = [item for item in found if isinstance(item, OSError)]
         assert len(errors) <= 1
         assert [item for item in found if item not in errors] == [

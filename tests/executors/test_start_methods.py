@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,10 +26,10 @@ from conftest import (
     Way,
     eventually,
     in_child,
-    run_program,
+    is_running,
     workers,
 )
-from samples import Numbered
+from samples import Numbered, plain
 from started import (
     Awaited,
     BadPickle,
@@ -65,17 +64,6 @@ pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 MORE_WAYS = START_METHODS if OVER_RAY else [*START_METHODS, ONE_FORK, AUTO]
 
 
-def plain(value):
-    """A batch as nested Python objects, with dtypes, to be compared by ==."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tolist()
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value), [plain(item) for item in value]
-    return value
-
-
 def numbers(loader):
     return [int(batch[0, 0]) for batch in loader]
 
@@ -91,10 +79,14 @@ def test_batches_and_random_numbers_are_those_of_the_serial_loader(way):
             expected, epoch = list(map(plain, serial)), list(loader)
             assert list(map(plain, epoch)) == expected
             assert type(epoch[0]["pair"]) is Pair
+        iterator = iter(serial)
+        next(iterator), next(iterator)
+        loader.load_state_dict(serial.state_dict())
+        assert list(map(plain, loader)) == list(map(plain, iterator))
 
 
 @pytest.mark.parametrize("way", MORE_WAYS, ids=str)
-@pytest.mark.parametrize("size", [0, 1, 9])
+@pytest.mark.parametrize("size", [0, 1])
 def test_short_epochs_end(way, size):
     with way.loader(range(size), 4) as loader:
         for _ in range(2):
@@ -154,17 +146,6 @@ def test_large_and_growing_batches_stay_as_they_are(start_way):
         assert other.tolist() == [0, 1, 2]
 
 
-def test_a_position_is_resumed(start_way):
-    with start_way.loader(Varied(23), 4, True) as loader:
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        state = loader.state_dict()
-        expected = list(map(plain, iterator))
-    with start_way.loader(Varied(23), 4, True) as loader:
-        loader.load_state_dict(state)
-        assert list(map(plain, loader)) == expected
-
-
 # -- errors and deaths -------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +170,7 @@ def test_errors_arrive_and_the_next_batch_comes(start_way):
     assert isinstance(seen[5], gl.errors.TransportError)
     assert "[0]['parts'][1] is a _thread.lock" in str(seen[5])
     assert type(seen[6]) is ValueError
+    assert str(seen[6]) == "not here"
     assert "rebuilding batch 6" in "".join(seen[6].__notes__)
     assert seen[7] == [7]
 
@@ -208,7 +190,8 @@ def test_a_sample_that_always_kills_is_named(start_way):
     with start_way.loader(Deadly(), 4) as loader:
         iterator = iter(loader)
         assert next(iterator)[:, 0].tolist() == [0, 1, 2, 3]
-        text = r"pid \d+\).*SIGKILL.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"
+        counted = "the kernel has counted no out-of-memory kill in this cgroup"
+        text = rf"pid \d+\).*SIGKILL.*{counted}.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"
         with pytest.raises(gl.errors.WorkerDied, match=text):
             next(iterator)
         assert numbers(iterator) == list(range(8, 40, 4))
@@ -342,13 +325,11 @@ def test_a_loader_in_a_daemonic_process_uses_threads_and_says_so_once(start_way,
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_forked_child_has_workers_with_every_start_method(start_way, times):
+def test_a_forked_child_and_its_child_have_workers_with_every_start_method(start_way):
     """The fork server of multiprocessing belongs to the parent process."""
 
     def read():
-        if times == 2:
-            assert in_child(lambda: str([batch.tolist() for batch in loader])) == expected
+        assert in_child(lambda: str([batch.tolist() for batch in loader])) == expected
         with loader, start_way.loader(range(6), 2) as new:
             return str([batch.tolist() for batch in loader] + [batch.tolist() for batch in new])[: len(expected)]
 
@@ -378,8 +359,9 @@ def test_closed_deleted_and_abandoned_loaders_end_their_workers(start_way):
 
 
 PARENT = """
-import os, signal, sys
+import os, signal, sys, tempfile
 sys.path[:0] = {path!r}
+tempfile.tempdir = {folder!r}
 import gluonloader as gl
 from conftest import eventually, workers
 from samples import Sleepless
@@ -397,19 +379,13 @@ if __name__ == "__main__":
 
 def run_parent(tmp_path, way, end):
     """Runs a program with two busy workers, in a session of its own, to a bad end; returns it and the workers' pids."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT.format(path=sys.path, start_method=way.name, end=end, begun=str(tmp_path / "begun")))
+    script, begun = tmp_path / "parent.py", tmp_path / "begun"
+    text = PARENT.format(path=sys.path, start_method=way.name, end=end, begun=str(begun), folder=str(tmp_path))
+    script.write_text(text)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=120)
     pids = list(map(int, done.stdout.split()))
     assert len(pids) == 2, done.stderr
     return done, pids
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.local
@@ -424,8 +400,10 @@ def alive(pid):
     ids=str,
 )
 def test_workers_end_with_their_parent(way, end, tmp_path):
-    _, pids = run_parent(tmp_path, way, end)
-    assert eventually(lambda: not any(map(alive, pids)))
+    done, pids = run_parent(tmp_path, way, end)
+    assert "leaked" not in done.stderr  # no semaphore
+    assert eventually(lambda: sorted(os.listdir(tmp_path)) == ["begun", "parent.py"])  # no socket
+    assert eventually(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.local
@@ -434,23 +412,4 @@ def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(start_way, tmp_path):
     done, pids = run_parent(tmp_path, start_way, "os.killpg(0, signal.SIGINT)")
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert eventually(lambda: not any(map(alive, pids)))
-
-
-@pytest.mark.spawn
-@pytest.mark.parametrize("way", NEW_INTERPRETERS, ids=str)
-def test_a_killed_program_leaves_no_socket_file_and_no_semaphore(way, tmp_path):
-    code = f"""if True:
-    import os, sys, tempfile
-    sys.path[:0] = {sys.path!r}
-    tempfile.tempdir = {str(tmp_path)!r}
-    from samples import Numbered
-    import gluonloader as gl
-    loader = gl.DataLoader(Numbered(), 4, num_workers=2, start_method={way.name!r})
-    next(iter(loader))
-    os.kill(os.getpid(), 9)
-    """
-    done = run_program(code)
-    assert done.returncode == -9, done.stderr
-    assert "leaked" not in done.stderr
-    assert eventually(lambda: not os.listdir(tmp_path))
+    assert eventually(lambda: not any(map(is_running, pids)))

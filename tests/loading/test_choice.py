@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 import gluonloader as gl
-from gluonloader import limits
-from gluonloader.declared import is_gil_free
 from gluonloader.loading import choice
 from gluonloader.loading import workers as workers_of_loaders
 from gluonloader.loading.choice import Options
@@ -237,54 +235,3 @@ def test_as_many_workers_as_cores(monkeypatch):
     right = "executor='fastest': must be 'serial', 'thread', 'process', 'ray', 'auto', or None"
     with pytest.raises(ValueError, match=right):
         gl.DataLoader(Decoded(), 10, executor="fastest")
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 64),
-        ({"cpu.max": "max 100000"}, 64),
-        ({"cpu.max": "250000 100000"}, 3),
-        ({"cpu.max": "10000 100000"}, 1),
-        ({"a/cpu.max": "800000 100000", "a/b/cpu.max": "max 100000"}, 8),
-        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "800000 100000"}, 2),
-        ({"cpu/a/b/cpu.cfs_quota_us": "400000", "cpu/a/b/cpu.cfs_period_us": "100000"}, 4),
-        ({"cpu/a/b/cpu.cfs_quota_us": "-1", "cpu/a/b/cpu.cfs_period_us": "100000"}, 64),
-        ({"cpu.max": "what is this"}, 64),
-        ({"cpu.max": "\u00b2 100000"}, 64),
-    ],
-)
-def test_cores_are_those_of_the_container(tmp_path, monkeypatch, files, expected):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    own = tmp_path / "own"
-    own.write_text("0::/a/b\n5:cpu,cpuacct:/a/b\n3:memory:/a\nnonsense\n")
-    for name, text in files.items():
-        file = tmp_path / "groups" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
-    assert limits.available_cores(own, tmp_path / "groups") == expected
-    assert 1 <= limits.available_cores() <= 64
-    assert limits.available_cores(tmp_path / "none", tmp_path / "nowhere") == 64
-
-
-def test_gil_free_says_so_of_functions_classes_and_objects():
-    @gl.gil_free
-    def decode(data):
-        return data
-
-    said = (decode, Decoded, Decoded(), gl.gil_free(Squares()), np.ones(2), [1], range(3))
-    assert all(map(is_gil_free, said))
-    assert not is_gil_free(Squares())
-    assert not is_gil_free(ReadsItsOwnWay())
-    with pytest.raises(ValueError, match="it accepts no attributes; decorate a function that calls it"):
-        gl.gil_free(len)
-
-    @functools.wraps(decode)
-    def wrapper(data):
-        return decode(data)
-
-    assert not is_gil_free(wrapper), "what is said of a function is not said of what wraps it"
-    assert is_gil_free(gl.gil_free(wrapper))
-    pairs = gl.Group(gl.Stack(), gl.Pad())
-    assert all(map(is_gil_free, (pairs, gl.Dict({"x": gl.AsList()}), gl.Split(2), gl.default_batchify)))
-    assert not is_gil_free(gl.Group(gl.Stack(), plain))

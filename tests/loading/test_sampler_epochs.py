@@ -9,10 +9,10 @@ import signal
 from itertools import islice
 
 import pytest
-from conftest import FORK, SERIAL, THREAD, examples
+from conftest import SERIAL, THREAD, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interrupting import Alarm, SignalAt, raise_alarm
+from interrupting import Alarm, SignalAt
 
 from gluonloader import DataLoader, RandomSampler, ShardedSampler
 
@@ -112,6 +112,12 @@ class Around(Batches):
         self.sampler = self.inner = sampler
 
 
+@pytest.fixture(params=[SERIAL, THREAD], ids=str)
+def local_way(request):
+    """With and without batches in flight. Samplers stay in the program, so for them, processes are like threads."""
+    return request.param
+
+
 KINDS = {
     "readable": lambda: {"batch_size": SIZE, "sampler": Readable()},
     "late": lambda: {"batch_size": SIZE, "sampler": Late()},
@@ -152,17 +158,17 @@ def test_each_epoch_has_the_order_of_its_number(any_way, kind, auto_reload):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_epoch_that_was_left_early_is_followed_by_the_next_one(any_way, kind):
-    with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+def test_an_epoch_that_was_left_early_is_followed_by_the_next_one(local_way, kind):
+    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
         assert [read(loader, 1) for _ in range(4)] == [expected(epoch)[:1] for epoch in range(4)]
         assert read(loader) == expected(4)
 
 
 @pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_torchs_loop_keeps_its_order(any_way, kind, first):
+def test_torchs_loop_keeps_its_order(local_way, kind, first):
     """Also if the program has started again at epoch 5, with a loader that counts from 0."""
-    with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
         for epoch in range(first, first + 3):
             sampler_of(loader).set_epoch(epoch)
             assert read(loader) == expected(epoch)
@@ -178,8 +184,8 @@ def test_a_new_loader_in_each_epoch_leaves_the_samplers_epoch_to_the_program(kin
 
 
 @pytest.mark.parametrize("kind", SHOWS_EPOCH)
-def test_the_loader_counts_on_from_the_users_number(any_way, kind):
-    with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+def test_the_loader_counts_on_from_the_users_number(local_way, kind):
+    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
         sampler_of(loader).set_epoch(5)
         assert read(loader) + read(loader) == expected(5) + expected(6)
         sampler_of(loader).set_epoch(0)  # the same order in each epoch, for validation
@@ -191,23 +197,23 @@ def test_the_loader_counts_on_from_the_users_number(any_way, kind):
 
 
 @pytest.mark.parametrize("kind", ["readable", "late", "hidden", "batches"])
-def test_iterators_that_start_together_have_orders_of_their_own(any_way, kind):
-    with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+def test_iterators_that_start_together_have_orders_of_their_own(local_way, kind):
+    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
         both = [(first.tolist(), second.tolist()) for first, second in zip(loader, loader)]
     assert both == list(zip(expected(0), expected(1)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("epochs", [0, 1, 2])
-def test_a_resumed_loader_has_the_same_order(any_way, kind, epochs):
-    for count in range(BATCHES + 1) if any_way is SERIAL else [1, BATCHES]:
-        with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+def test_a_resumed_loader_has_the_same_order(local_way, kind, epochs):
+    for count in range(BATCHES + 1) if local_way is SERIAL else [1, BATCHES]:
+        with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
             for _ in range(epochs):
                 read(loader)
             iterator = iter(loader)
             read(iterator, count)
             state = json.dumps(loader.state_dict())
-        with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+        with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
             loader.load_state_dict(state)
             rest = [expected(epochs)[count:]] if count < BATCHES else []
             assert [read(loader) for _ in (*rest, 1)] == [*rest, expected(epochs + 1)]
@@ -215,20 +221,20 @@ def test_a_resumed_loader_has_the_same_order(any_way, kind, epochs):
 
 @pytest.mark.parametrize("auto_reload", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_set_epoch_of_the_loaded_epoch_keeps_the_position(any_way, kind, auto_reload):
-    with any_way.loader(range(LENGTH), auto_reload=auto_reload, **KINDS[kind]()) as loader:
+def test_set_epoch_of_the_loaded_epoch_keeps_the_position(local_way, kind, auto_reload):
+    with local_way.loader(range(LENGTH), auto_reload=auto_reload, **KINDS[kind]()) as loader:
         loader.set_epoch(3)
         read(loader, 1)
         state = loader.state_dict()
-    with any_way.loader(range(LENGTH), auto_reload=auto_reload, **KINDS[kind]()) as loader:
+    with local_way.loader(range(LENGTH), auto_reload=auto_reload, **KINDS[kind]()) as loader:
         loader.load_state_dict(state)
         loader.set_epoch(3)
         assert read(loader) == expected(3)[1:]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SHOWS_EPOCH if kind != "around"])
-def test_a_state_contains_the_epoch_that_the_user_has_set(any_way, kind):
-    with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+def test_a_state_contains_the_epoch_that_the_user_has_set(local_way, kind):
+    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
         sampler_of(loader).set_epoch(5)
         read(loader)
         between = loader.state_dict()
@@ -236,7 +242,7 @@ def test_a_state_contains_the_epoch_that_the_user_has_set(any_way, kind):
         next(iterator)
         within = loader.state_dict()
     for state, rest in ((between, expected(6)), (within, expected(6)[1:])):
-        with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+        with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
             loader.load_state_dict(state)
             assert read(loader) + read(loader) == rest + expected(7)
 
@@ -281,34 +287,30 @@ def test_replay_knows_the_epochs_that_the_user_has_set(kind):
 
 
 @pytest.mark.parametrize("kind", ["late", "hidden", "batches"])
-def test_an_interrupted_start_is_repeated_in_the_same_order(any_way, kind):
-    before = signal.signal(signal.SIGALRM, raise_alarm)
-    try:
-        with any_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
-            for point in range(0, 120, 3 if any_way is SERIAL else 17):
-                loader.set_epoch(3)
-                read(loader, 1)  # left early, so the samplers are set when the next epoch starts
-                with SignalAt(point, signal.SIGALRM) as signalled:
-                    try:
-                        iter(loader)
-                    except Alarm:
-                        if signalled.where.endswith((" next", " __init__")):
-                            continue  # the epoch had started
-                    else:
-                        continue
-                assert read(loader) == expected(4), signalled.where
-    finally:
-        signal.signal(signal.SIGALRM, before)
+def test_an_interrupted_start_is_repeated_in_the_same_order(local_way, alarms, kind):
+    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
+        for point in range(0, 120, 3 if local_way is SERIAL else 17):
+            loader.set_epoch(3)
+            read(loader, 1)  # left early, so the samplers are set when the next epoch starts
+            with SignalAt(point, signal.SIGALRM) as signalled:
+                try:
+                    iter(loader)
+                except Alarm:
+                    if signalled.where.endswith((" next", " __init__")):
+                        continue  # the epoch had started
+                else:
+                    continue
+            assert read(loader) == expected(4), signalled.where
 
 
-def test_an_error_of_set_epoch_loses_no_batch_and_comes_with_the_next_epoch(any_way):
+def test_an_error_of_set_epoch_loses_no_batch_and_comes_with_the_next_epoch(local_way):
     class Refuses(Readable):
         def set_epoch(self, epoch):
             if epoch == 1:
                 raise KeyError("no epoch 1")
             super().set_epoch(epoch)
 
-    with any_way.loader(range(LENGTH), SIZE, sampler=Refuses()) as loader:
+    with local_way.loader(range(LENGTH), SIZE, sampler=Refuses()) as loader:
         assert read(loader) == expected(0)
         with pytest.raises(KeyError, match="no epoch 1"):
             iter(loader)
@@ -391,11 +393,10 @@ def test_the_last_call_before_an_epoch_counts(actions, kind):
     check_against_a_model(actions, kind, lambda: SERIAL.loader(range(LENGTH), **KINDS[kind]()))
 
 
-@pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_last_call_before_an_epoch_counts_with_workers(way, seed):
+def test_the_last_call_before_an_epoch_counts_with_workers(seed):
     chance = random.Random(seed)
     names = ["user", "loader", "read", "read", "resume"]
     actions = [(chance.choice(names), chance.randint(0, BATCHES)) for _ in range(8)]
     kind = chance.choice(["readable", "late", "counting", "share"])
-    check_against_a_model(actions, kind, lambda: way.loader(range(LENGTH), **KINDS[kind]()))
+    check_against_a_model(actions, kind, lambda: THREAD.loader(range(LENGTH), **KINDS[kind]()))

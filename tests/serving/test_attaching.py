@@ -3,10 +3,8 @@
 import contextlib
 import itertools
 import os
-import resource
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
@@ -145,27 +143,3 @@ def test_a_name_of_another_user_is_an_error_that_says_so():
             gl.attach(name, wait=0.2)
         with pytest.raises(ValueError, match=f"name='{name}': a process of another user"):
             gl.serve(gl.DataLoader(range(4), 2), name)
-
-
-def read_among_guests(name, count):
-    """The text of an epoch that this program gets after so many connections that say nothing."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    with contextlib.ExitStack() as guests:
-        for _ in range(count):
-            guest = guests.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-            guest.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 30, 0))  # of a full queue
-            guest.connect(address_of(name))
-        with gl.attach(name) as loader:
-            return str([batch.tolist() for batch in loader])
-
-
-def test_a_thousand_guests_that_say_nothing_stop_nobody():
-    """A server that keeps them has no descriptor left."""
-
-    def make():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
-        return gl.DataLoader(range(4), 2)
-
-    name = new_server_name()
-    with Served(make, name):
-        assert in_child(lambda: read_among_guests(name, 1000)) == "[[0, 1], [2, 3]]"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import select
 import socket
 
 import pytest
-from conftest import eventually, in_child
+from conftest import eventually, in_child, scarce_descriptors
 
 from gluonloader.executors.process.lane_end import LaneEnd, WorkerSlabs
 from gluonloader.executors.shared.messages import NewLane, send
@@ -21,25 +19,13 @@ from gluonloader.wire.names import connect, listen, peer
 pytestmark = pytest.mark.numpy_only
 
 
-@contextlib.contextmanager
-def no_free_descriptor():
-    """Within the block, this process can open no more files."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with open(os.devnull) as last:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno(), limits[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
 def let_in_later():
     address, poll = f"\0gluonloader-test-door-{os.getpid()}", select.poll()
     door = Door(listen(address, 5), poll)
     first = connect(address, 1)
     first.send(b"hello")
     ((descriptor, _),) = poll.poll(10_000)
-    with no_free_descriptor():
+    with scarce_descriptors(1, left=0):
         assert door.handle(descriptor) is None
     assert door.resume() is not None
     assert poll.poll(0) == []
@@ -56,7 +42,7 @@ def test_a_process_is_let_in_when_there_are_free_descriptors_again():
 def receive_without_room():
     one, other = socket.socketpair()
     one.sendmsg([b"two"], rights([0, 1]))
-    with no_free_descriptor():
+    with scarce_descriptors(1, left=0):
         received = receive(other, 100, 2)
     one.sendmsg([b"two"], rights([0, 1]))
     later = receive(other, 100, 2)
@@ -70,7 +56,7 @@ def test_a_message_says_if_descriptors_are_missing():
 def lane_without_room():
     server, rank = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     send(server, NewLane(0, os.getpid()), [0])
-    with no_free_descriptor(), pytest.raises(OSError) as caught:
+    with scarce_descriptors(1, left=0), pytest.raises(OSError) as caught:
         receive_from_server(rank)
     return str(caught.value)
 
@@ -79,7 +65,7 @@ def slab_without_room():
     program, worker = socket.socketpair()
     program.sendmsg([b"request"], rights([0]))
     end = LaneEnd(worker, WorkerSlabs(1))
-    with no_free_descriptor(), pytest.raises(OSError) as caught:
+    with scarce_descriptors(1, left=0), pytest.raises(OSError) as caught:
         end.receive()
     return str(caught.value)
 
