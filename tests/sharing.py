@@ -62,8 +62,9 @@ def over_ranks(number, read, *arguments):
 
 
 def loader_of(rank, number, name, dataset, **arguments):
+    """The loader of a rank; without a name, it has the same batches, and no workers."""
     ranks = gl.Ranks(rank, number, share=name)
-    options = {"batch_size": 4, "num_workers": 2, "seed": 1, "timeout": 60, "ranks": ranks}
+    options = {"batch_size": 4, "num_workers": 2 if name else 0, "seed": 1, "timeout": 60, "ranks": ranks}
     return gl.DataLoader(dataset, **{**options, **arguments})
 
 

@@ -83,10 +83,10 @@ def read_epochs(rank, number, name, dataset, epochs):
         return [lists(loader) for _ in range(epochs)]
 
 
-@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("number", [1, 4])
 def test_batches_are_those_of_a_loader_with_its_own_workers(number):
     shared = over_ranks(number, read_epochs, number, new_name(), Numbered(50), 2)
-    assert shared == over_ranks(number, read_epochs, number, None, Numbered(50), 2)
+    assert shared == [read_epochs(rank, number, None, Numbered(50), 2) for rank in range(number)]
 
 
 def read_function(rank, number, name, noted, together):
@@ -128,7 +128,7 @@ def read_shards(rank, number, name):
 
 
 def test_iterable_datasets_and_resumes():
-    assert over_ranks(2, read_shards, 2, new_name()) == over_ranks(2, read_shards, 2, None)
+    assert over_ranks(2, read_shards, 2, new_name()) == [read_shards(rank, 2, None) for rank in range(2)]
 
 
 def leave_streams(rank, number, name, notes):

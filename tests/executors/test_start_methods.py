@@ -106,17 +106,17 @@ def test_each_kind_of_dataset_arrives(start_way, make, arguments):
 @pytest.mark.local
 def test_the_environment_arrives(start_way, monkeypatch):
     monkeypatch.setenv("GLUONLOADER_TEST_GONE", "early")
-    with start_way.loader(range(2), 2) as loader:  # it starts the fork server
+    with start_way.loader(range(2), 2, num_workers=1) as loader:  # it starts the fork server
         list(loader)
     monkeypatch.delenv("GLUONLOADER_TEST_GONE")
     monkeypatch.setenv("GLUONLOADER_TEST_NEW", "now")
-    with start_way.loader(Environment(), 2, batchify_fn=list) as loader:
+    with start_way.loader(Environment(), 2, num_workers=1, batchify_fn=list) as loader:
         assert list(loader) == [["now", None]]
 
 
 @pytest.mark.filterwarnings("ignore:.*on_error")
 def test_what_to_do_on_errors_arrives(start_way):
-    with start_way.loader(SometimesBad(), 5, on_error=OnError(negative, 1.0)) as loader:
+    with start_way.loader(SometimesBad(), 5, num_workers=1, on_error=OnError(negative, 1.0)) as loader:
         found = sum((batch.tolist() for batch in loader), [])
     assert found == [-index if index % 10 == 3 else index for index in range(30)]
 
@@ -150,7 +150,7 @@ def test_large_and_growing_batches_stay_as_they_are(start_way):
 
 
 def test_errors_arrive_and_the_next_batch_comes(start_way):
-    with start_way.loader(Failing(), 1, batchify_fn=list) as loader:
+    with start_way.loader(Failing(), 1, num_workers=1, batchify_fn=list) as loader:
         iterator, seen = iter(loader), {}
         for index in range(8):
             try:
@@ -187,7 +187,7 @@ def test_batches_of_dead_workers_are_made_again(start_way, tmp_path):
 
 @pytest.mark.local
 def test_a_sample_that_always_kills_is_named(start_way):
-    with start_way.loader(Deadly(), 4) as loader:
+    with start_way.loader(Deadly(), 4, num_workers=1) as loader:
         iterator = iter(loader)
         assert next(iterator)[:, 0].tolist() == [0, 1, 2, 3]
         counted = "the kernel has counted no out-of-memory kill in this cgroup"
@@ -199,7 +199,7 @@ def test_a_sample_that_always_kills_is_named(start_way):
 
 def test_a_batch_past_its_timeout_is_an_error_with_the_stack(start_way, tmp_path):
     begun = tmp_path / "begun"
-    with start_way.loader(Stuck(str(begun)), 1, timeout=2) as loader:
+    with start_way.loader(Stuck(str(begun)), 1, num_workers=1, timeout=2) as loader:
         iterator = iter(loader)
         assert eventually(begun.exists)
         with pytest.raises(gl.errors.BatchTimeout, match=r"(?s)batch 0.*timeout=2.*linger_for_ever"):
@@ -230,7 +230,7 @@ def test_an_error_in_worker_init_fn_is_raised_once_and_ends_the_loader(start_way
 
 @pytest.mark.local
 def test_workers_that_end_before_their_first_batch_are_an_error_with_the_cause(start_way):
-    loader = start_way.loader(Numbered(), 4, worker_init_fn=use_up_descriptors)
+    loader = start_way.loader(Numbered(), 4, num_workers=1, worker_init_fn=use_up_descriptors)
     text = r"3 workers in a row ended after worker_init_fn .*, the last worker with exit code 1, because of OSError: .*"
     with pytest.raises(
         gl.errors.WorkerStartError, match=f"{text}oo many open files.*uses up the file descriptors"
@@ -260,7 +260,7 @@ def test_a_dataset_that_cannot_be_unpickled_is_an_error_once(way: Way):
         gl.errors.WorkerStartError,
         match="3 workers in a row ended while they started, the last worker with exit code 9",
     ):
-        list(way.loader(DiesUnpickling(), 4))
+        list(way.loader(DiesUnpickling(), 4, num_workers=1))
 
 
 @pytest.mark.parametrize("way", NEW_INTERPRETERS, ids=str)
@@ -283,7 +283,7 @@ def test_fork_takes_any_dataset():
 
 @pytest.mark.local
 def test_a_loader_inside_a_worker_uses_threads_and_says_so(start_way):
-    with start_way.loader(Nested(2), 1) as loader:
+    with start_way.loader(Nested(2), 1, num_workers=1) as loader:
         for batch, said, warned in loader:
             assert batch.tolist() == [[1, 2, 3]]
             assert said.tolist() == warned.tolist() == [1]
@@ -310,10 +310,10 @@ def test_a_loader_in_a_daemonic_process_uses_threads_and_says_so_once(start_way,
     """Also a loader that another process has made, and one that was made there with start_method=..."""
 
     def read():
-        with loader or start_way.loader(range(6), 2) as inner:
+        with loader or start_way.loader(range(6), 2, num_workers=1) as inner:
             return [[batch.tolist() for batch in inner] for _ in range(2)], inner.stats().executor
 
-    with start_way.loader(range(6), 2) if earlier else contextlib.nullcontext() as loader:
+    with start_way.loader(range(6), 2, num_workers=1) if earlier else contextlib.nullcontext() as loader:
         (epochs, executor), said = in_daemon(read)
         assert epochs == [[[0, 1], [2, 3], [4, 5]]] * 2
         assert executor == "thread"
@@ -330,11 +330,11 @@ def test_a_forked_child_and_its_child_have_workers_with_every_start_method(start
 
     def read():
         assert in_child(lambda: str([batch.tolist() for batch in loader])) == expected
-        with loader, start_way.loader(range(6), 2) as new:
+        with loader, start_way.loader(range(6), 2, num_workers=1) as new:
             return str([batch.tolist() for batch in loader] + [batch.tolist() for batch in new])[: len(expected)]
 
     expected = str([[0, 1], [2, 3], [4, 5]])
-    with start_way.loader(range(6), 2) as loader:
+    with start_way.loader(range(6), 2, num_workers=1) as loader:
         assert str([batch.tolist() for batch in loader]) == expected
         for _ in range(2):
             assert in_child(read)[: len(expected) - 1] == expected[:-1]

@@ -113,7 +113,7 @@ def test_a_batch_in_another_order_of_axes():
 
 
 def test_output_belongs_to_the_consumer():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name, output=np.sum) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name, output=np.sum) as loader:
         assert [int(total) for total in loader] == [sum(sum(row) for row in batch) for batch in own()[0]]
     with pytest.raises(ValueError, match="remove output and pin_memory here, and pass them to attach"):
         gl.serve(gl.DataLoader(range(4), 1, output="numpy"), "x")
@@ -128,7 +128,7 @@ def test_an_error_of_output_costs_one_batch():
             raise RuntimeError("on purpose")
         return array
 
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name, output=fails_once) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name, output=fails_once) as loader:
         iterator = iter(loader)
         found = [next(iterator).tolist()]
         with pytest.raises(RuntimeError, match="on purpose"):
@@ -185,7 +185,7 @@ def test_iterable_datasets():
 
 
 def test_it_looks_like_a_loader():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
         assert (len(loader), loader.batch_size, loader.epoch) == (15, 4, None)
         loader.set_epoch(0)
         assert len(list(loader)) == 15
@@ -215,7 +215,7 @@ def test_a_late_consumer_joins_the_running_epoch():
 
 
 def test_iter_after_a_break_starts_the_next_epoch():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
         expected = own(3)
         assert next(iter(loader)).tolist() == expected[0][0]
         assert [batch.tolist() for batch in islice(loader, 5)] == expected[1][:5]
@@ -223,7 +223,7 @@ def test_iter_after_a_break_starts_the_next_epoch():
 
 
 def test_threads_may_read_one_iterator():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
         found, iterator = [], iter(loader)
 
         def read():
@@ -660,7 +660,7 @@ def stop_after_first(one, name):
 
 
 def test_a_timeout_names_another_loader_of_this_program():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
         with gl.attach(server.name) as other:
             assert next(iter(other)).shape == (4, 500)
             with pytest.raises(gl.errors.BatchTimeout, match="waits for another loader of this program, .*; end it"):
@@ -761,7 +761,7 @@ def is_held(lock):
 
 def test_close_ends_a_next_that_waits():
     name = new_server_name()
-    with Served(numbered(), name, consumers=2):
+    with Served(numbered({}), name, consumers=2):
         loader, errors = gl.attach(name, timeout=None), []
 
         def wait():
@@ -782,7 +782,7 @@ def test_close_ends_a_next_that_waits():
 
 
 def test_a_name_that_nobody_serves():
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered({}), new_server_name()) as server:
         with pytest.raises(
             ConnectionRefusedError, match=rf"no server 'nobody' of this user runs .*{re.escape(server.name)}.*serve\("
         ):
@@ -806,9 +806,9 @@ def test_a_wait_may_be_longer_than_the_system_allows():
 
 
 def test_a_second_server_of_a_name_is_refused():
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered({}), new_server_name()) as server:
         with pytest.raises(ValueError, match="a server of this name runs already"):
-            Served(numbered(), server.name)
+            Served(numbered({}), server.name)
 
 
 @pytest.mark.parametrize(
@@ -842,7 +842,7 @@ def test_wrong_arguments_of_attach():
 
 
 def test_another_version_is_refused(monkeypatch):
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered({}), new_server_name()) as server:
         monkeypatch.setattr("gluonloader.serving.connection.library_version", lambda: "9.9")
         with pytest.raises(ConnectionRefusedError, match="gluonloader 9.9 here, but .* install the same version"):
             gl.attach(server.name)
@@ -932,7 +932,7 @@ def read_some(one, name):
 
 
 def test_copies_attach_to_the_server():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
         with copy.copy(loader) as second, pickle.loads(pickle.dumps(loader)) as third:
             assert len(server.ask("stats").consumers) == 3
             assert second.name == third.name == server.name
@@ -950,7 +950,7 @@ def test_a_forked_child_needs_its_own_loader():
 
 
 def test_a_closed_loader_says_so():
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered({}), new_server_name()) as server:
         loader = gl.attach(server.name)
         loader.close()
         loader.close()
@@ -963,7 +963,7 @@ def test_a_closed_loader_says_so():
 
 def test_bytes_that_are_no_message_do_not_disturb_the_server():
     rng = random.Random(1)
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered({}), new_server_name()) as server:
         for turn in range(int(os.environ.get("GLUONLOADER_MESSAGES", "200"))):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
                 stranger.connect(address_of(server.name))

@@ -53,7 +53,7 @@ def take_part(rank, number, name, seed, count, dies):
     rng, seen = random.Random(f"{seed} {rank}"), set()
     dataset = Numbered(4 * BATCHES * number)
     arguments = {"num_workers": count, "shuffle": True, "executor": Processes(max_retries=1000)}
-    with loader_of(rank, number, None, dataset, num_workers=0, shuffle=True) as own:
+    with loader_of(rank, number, None, dataset, shuffle=True) as own:
         expected = [lists(own), lists(own)]
     time.sleep(rng.choice([0, 0, 0.02]))
     for epoch in range(2):
