@@ -47,7 +47,7 @@ class SignalAt:
     def __init__(self, point: int, number: signal.Signals) -> None:
         self._left, self._number, self.where = point, number, ""
         self._last: dict[FrameType, int] = {}  # the last instruction of each frame, -1 if no handler can run after it
-        self._codes: dict[CodeType, bytes] = {}
+        self._codes: dict[int, tuple[CodeType, bytes]] = {}  # by id: the hash of a code object takes long
 
     def __enter__(self) -> SignalAt:
         self._before = sys.gettrace()
@@ -62,25 +62,29 @@ class SignalAt:
         self._last.clear()  # frames keep iterators alive
 
     def _trace(self, frame, event, arg):
-        code = frame.f_code
         if not _is_library(frame):
             return None
         frame.f_trace_opcodes = True
-        if event == "call":
-            self._point(frame)
-        elif event == "opcode":
+        self._point(frame)
+        return self._trace_frame
+
+    def _trace_frame(self, frame, event, arg):
+        if event == "opcode":
             if self._last.get(frame) in _CHECKED:
                 self._point(frame)
-            if code not in self._codes:
-                self._codes[code] = code.co_code
-            self._last[frame] = self._codes[code][frame.f_lasti]
+            code = frame.f_code
+            if id(code) not in self._codes:
+                self._codes[id(code)] = code, code.co_code
+            self._last[frame] = self._codes[id(code)][1][frame.f_lasti]
         elif event == "exception":
             self._last[frame] = -1  # after a call that has failed, Python runs no handler before the `except` block
         elif event == "return":
             self._last.pop(frame, None)
             if frame.f_back is not None:
                 self._last[frame.f_back] = -1
-        return self._trace
+        else:
+            frame.f_trace_opcodes = True  # Python 3.13 forgets what was set when the function was called
+        return self._trace_frame
 
     def _point(self, frame):
         self._left -= 1

@@ -622,6 +622,7 @@ if sys.argv[2] == "close":
     server.close()
     loader.close()
 elif sys.argv[2] == "interrupt":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
     signal.raise_signal(signal.SIGINT)
 """
 
