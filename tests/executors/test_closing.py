@@ -103,23 +103,20 @@ class Samples:
 
 
 @pytest.mark.parametrize("closing_way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
-def test_close_in_a_handler_at_any_point_of_next_ends_the_workers(closing_way):
+def test_close_in_a_handler_at_any_point_of_next_ends_the_workers(closing_way, alarms):
     """The interrupted call raises LoaderClosed, or returns its batch and the next call raises LoaderClosed."""
-    chance, before = random.Random(3), signal.getsignal(signal.SIGALRM)
-    try:
-        for _ in range(max(3, CLOSES // 2)):
-            loader = closing_way.loader(Samples(), 4)
-            signal.signal(signal.SIGALRM, lambda *_, loader=loader: loader.close())
-            iterator = iter(loader)
-            next(iterator)
-            with SignalAt(chance.randrange(400), signal.SIGALRM) as signalled:
-                read, closed = read_to_the_end(iterator)
-            assert closed == (read < 11)
-            assert signalled.where or not closed
-            loader.close()
-            assert not (children() if closing_way is not FORKSERVER else None)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    chance = random.Random(3)
+    for _ in range(max(3, CLOSES // 2)):
+        loader = closing_way.loader(Samples(), 4)
+        signal.signal(signal.SIGALRM, lambda *_, loader=loader: loader.close())
+        iterator = iter(loader)
+        next(iterator)
+        with SignalAt(chance.randrange(400), signal.SIGALRM) as signalled:
+            read, closed = read_to_the_end(iterator)
+        assert closed == (read < 11)
+        assert signalled.where or not closed
+        loader.close()
+        assert not (children() if closing_way is not FORKSERVER else None)
 
 
 def read_to_the_end(iterator):
@@ -244,7 +241,7 @@ def read():
 threading.Thread(target=read, daemon=True).start()
 started.wait(60)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_program(code, seconds=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

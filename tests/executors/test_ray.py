@@ -125,26 +125,6 @@ def test_a_ray_that_the_program_uses_is_left_alone():
     assert ray.get(ray.put(1)) == 1
 
 
-SHUT_DOWN = """
-import ray
-from gluonloader import DataLoader
-with DataLoader(range(100), 2, num_workers=1, executor="ray", prefetch=1) as loader:
-    batches = iter(loader)
-    next(batches)
-    ray.shutdown()
-    try:
-        for _ in batches:
-            pass
-    except RuntimeError as error:
-        print(error)
-"""
-
-
-def test_a_ray_that_was_shut_down_is_an_error():
-    done = run_program(SHUT_DOWN)
-    assert "Ray was shut down while a loader used it" in done.stdout, done.stderr
-
-
 SHUT_DOWN_WHILE_WAITING = """
 import threading, time
 import ray
@@ -203,14 +183,22 @@ def test_a_loader_that_is_collected_in_a_thread_of_ray_is_closed():
 ANOTHER_RAY = """
 import ray
 from gluonloader import DataLoader
-loader = DataLoader(range(100), 2, num_workers=1, executor="ray")
+
+def error_of(batches):
+    try:
+        list(batches)
+    except RuntimeError as error:
+        return error
+
+loader, earlier = (DataLoader(range(100), 2, num_workers=1, executor="ray", prefetch=1) for _ in range(2))
 next(iter(loader))
+batches = iter(earlier)
+next(batches)
 ray.shutdown()
+print(error_of(batches))
+earlier.close()
 ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="error")
-try:
-    list(loader)
-except RuntimeError as error:
-    print(error)
+print(error_of(loader))
 loader.close()
 with DataLoader(range(4), 2, num_workers=1, executor="ray") as other:
     print(*other)
@@ -234,10 +222,11 @@ def test_a_worker_is_told_once_of_each_batch_that_nobody_waits_for(monkeypatch):
         assert len(list(loader)) == 30
 
 
-def test_another_ray_of_the_program_is_not_shut_down():
+def test_a_ray_that_was_shut_down_is_an_error_and_another_ray_of_the_program_is_not_shut_down():
     done = run_program(ANOTHER_RAY)
-    first, *others = done.stdout.splitlines()
+    first, second, *others = done.stdout.splitlines()
     assert "Ray was shut down while a loader used it" in first, done.stderr
+    assert "Ray was shut down while a loader used it" in second, done.stderr
     assert others == ["[0 1] [2 3]", "True"], done.stderr
 
 

@@ -56,20 +56,11 @@ class ReadsItsOwnWay(Decoded):
         return super().__getitem__(index)
 
 
-class Numbered:
-    def __len__(self):
-        return 60
-
-    def __getitem__(self, index):
-        return np.array([index, gl.get_rng().integers(1000)]), index
-
-
 def plain(samples):
     return list(map(list, zip(*samples, strict=True)))
 
 
 ROWS = gl.ArrayDataset(np.arange(600).reshape(60, 10), list(range(60)))
-LARGE = gl.ArrayDataset(np.ones((200, 1_000_000), np.uint8))  # 10 MB a batch
 
 
 def load(dataset, **kwargs):
@@ -151,10 +142,6 @@ def test_without_a_gil_a_draw_from_a_shared_generator_is_an_error_once_and_no_ba
     assert "draw from gluonloader.get_rng(), or pass executor='process'" in error
 
 
-def epochs_of(loader, number):
-    return [[[part.tolist() for part in batch] for batch in loader] for _ in range(number)]
-
-
 def options(**changes):
     return Options(**{"executor": "auto", "num_workers": 2, "prefetch": None, "start_method": "fork",
                       "memory_limit": None, **changes})  # fmt: skip
@@ -186,25 +173,6 @@ def test_small_rows_in_memory_are_read_in_the_caller():
 
 def makers(loader):
     return {int(pid) for _, pids, *_ in loader for pid in pids}
-
-
-@pytest.mark.parametrize("dataset", [Squares(), Decoded(), ROWS], ids=["process", "thread", "memory"])
-def test_a_position_loads_into_any_executor(dataset):
-    def lists(batches):
-        return [[batch[0].tolist(), batch[-1].tolist()] for batch in batches]
-
-    with gl.DataLoader(dataset, 3, True, seed=0) as serial:
-        whole = lists(serial)
-        for delivered in (0, 1, 11, 19, 20):
-            with gl.DataLoader(dataset, 3, True, seed=0, num_workers=2, executor="auto") as loader:
-                iterator = iter(loader)
-                assert lists(next(iterator) for _ in range(delivered)) == whole[:delivered]
-                state = loader.state_dict()
-            with gl.DataLoader(dataset, 3, True, seed=0, num_workers=2, executor="auto") as loader:
-                loader.load_state_dict(state)
-                assert delivered == 20 or lists(loader) == whole[delivered:]
-            serial.load_state_dict(state)
-            assert delivered == 20 or lists(serial) == whole[delivered:]
 
 
 def test_nothing_is_read_here_that_a_process_may_read():

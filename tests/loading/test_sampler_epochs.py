@@ -232,21 +232,6 @@ def test_set_epoch_of_the_loaded_epoch_keeps_the_position(local_way, kind, auto_
         assert read(loader) == expected(3)[1:]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SHOWS_EPOCH if kind != "around"])
-def test_a_state_contains_the_epoch_that_the_user_has_set(local_way, kind):
-    with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
-        sampler_of(loader).set_epoch(5)
-        read(loader)
-        between = loader.state_dict()
-        iterator = iter(loader)
-        next(iterator)
-        within = loader.state_dict()
-    for state, rest in ((between, expected(6)), (within, expected(6)[1:])):
-        with local_way.loader(range(LENGTH), **KINDS[kind]()) as loader:
-            loader.load_state_dict(state)
-            assert read(loader) + read(loader) == rest + expected(7)
-
-
 @pytest.mark.parametrize("kind", ["readable", "hidden", "stateful"])
 def test_copies_and_pickles_go_on_with_the_same_order(kind):
     loader = DataLoader(range(LENGTH), seed=0, **KINDS[kind]())
@@ -388,7 +373,7 @@ def check_against_a_model(actions, kind, make):
 
 @pytest.mark.soak
 @settings(max_examples=examples(int(os.environ.get("GLUONLOADER_RESUMES", "100"))))
-@given(actions=ACTIONS, kind=st.sampled_from(["readable", "late", "counting", "share"]))
+@given(actions=ACTIONS, kind=st.sampled_from(["readable", "late", "counting", "share", "stateful"]))
 def test_the_last_call_before_an_epoch_counts(actions, kind):
     check_against_a_model(actions, kind, lambda: SERIAL.loader(range(LENGTH), **KINDS[kind]()))
 
@@ -398,5 +383,5 @@ def test_the_last_call_before_an_epoch_counts_with_workers(seed):
     chance = random.Random(seed)
     names = ["user", "loader", "read", "read", "resume"]
     actions = [(chance.choice(names), chance.randint(0, BATCHES)) for _ in range(8)]
-    kind = chance.choice(["readable", "late", "counting", "share"])
+    kind = chance.choice(["readable", "late", "counting", "share", "stateful"])
     check_against_a_model(actions, kind, lambda: THREAD.loader(range(LENGTH), **KINDS[kind]()))

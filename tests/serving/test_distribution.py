@@ -99,6 +99,8 @@ def run(distribution, actions, first):
     for action, which in actions:
         program.step()
         assert len(distribution._items) <= WINDOW
+        needed = {item.number for one in program.consumers.values() for item in [*one.inbox, *one.kept]}
+        assert needed.isdisjoint(program.freed)
         if action == "attach":
             program.attach()
         elif program.consumers:
@@ -118,39 +120,20 @@ usual = actions_of("receive", "receive", "receive", "release", "release", "die",
 
 
 @given(usual, st.integers(0, 4))
-def test_all_consumers_get_all_batches_in_order(actions, first):
-    program = run(Distribution(WINDOW, False), actions, first)
-    for consumer in program.consumers.values():
-        numbers = [item.number for item in consumer.received]
-        assert numbers == list(range(numbers[0] if numbers else program.read, program.read))
-
-
-@given(usual, st.integers(0, 4))
-def test_no_batch_is_lost_if_consumers_die(actions, first):
+def test_all_consumers_get_all_batches_in_order_and_none_is_lost_if_consumers_die(actions, first):
     program = run(Distribution(WINDOW, False), actions, first)
     received = {item.number for item in program.received_by_dead}
     for consumer in program.consumers.values():
-        received.update(item.number for item in consumer.received)
+        numbers = [item.number for item in consumer.received]
+        assert numbers == list(range(numbers[0] if numbers else program.read, program.read))
+        received.update(numbers)
     assert received == set(range(program.read))
 
 
 @pytest.mark.parametrize("skips", [False, True])
 @given(actions=usual, first=st.integers(0, 4))
 def test_memory_is_freed_once_and_only_when_nobody_needs_it(skips, actions, first):
-    program = Program(Distribution(WINDOW, skips))
-    for _ in range(first):
-        program.attach()
-    for action, which in actions:
-        program.step()
-        needed = {item.number for one in program.consumers.values() for item in [*one.inbox, *one.kept]}
-        assert needed.isdisjoint(program.freed)
-        if action == "attach":
-            program.attach()
-        elif program.consumers:
-            getattr(program, action)(list(program.consumers.values())[which % len(program.consumers)])
-    if not program.consumers:
-        program.attach()
-    program.run_to_the_end()
+    program = run(Distribution(WINDOW, skips), actions, first)
     batches = {item.number for item in program.items[: program.read] if item.kind is Kind.BATCH}
     assert program.freed == dict.fromkeys(batches, 1)
     assert program.read == len(program.items)
