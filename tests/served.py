@@ -25,8 +25,8 @@ class Served:
         options: for `serve`.
     """
 
-    def __init__(self, make, name, state=None, **options):
-        self.name = name
+    def __init__(self, make, name=None, state=None, **options):
+        self.name = name or new_server_name()
         self._pipe, end = multiprocessing.Pipe()
         fork = multiprocessing.get_context("fork")
         self.process = fork.Process(target=self._run, args=(end, make, state, options))

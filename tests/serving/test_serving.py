@@ -93,19 +93,16 @@ class Turned:
 
 @pytest.mark.parametrize("executor", [SERIAL.arguments, PROCESS], ids=["serial", "process"])
 def test_any_batch(executor):
-    def make():
-        return gl.DataLoader(Mixed(), 5, **executor)
-
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(lambda: gl.DataLoader(Mixed(), 5, **executor)) as server, gl.attach(server.name) as loader:
         for batch, expected in zip(loader, gl.DataLoader(Mixed(), 5), strict=True):
             assert repr(batch) == repr(expected)
 
 
 def test_a_batch_in_another_order_of_axes():
-    def make():
-        return gl.DataLoader(Numbered(8), 4, batchify_fn=Turned(), **PROCESS)
-
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with (
+        Served(lambda: gl.DataLoader(Numbered(8), 4, batchify_fn=Turned(), **PROCESS)) as server,
+        gl.attach(server.name) as loader,
+    ):
         batches = list(loader)
         assert loader.stats().copies == 0
     assert [batch[0].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -113,7 +110,7 @@ def test_a_batch_in_another_order_of_axes():
 
 
 def test_output_belongs_to_the_consumer():
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name, output=np.sum) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name, output=np.sum) as loader:
         assert [int(total) for total in loader] == [sum(sum(row) for row in batch) for batch in own()[0]]
     with pytest.raises(ValueError, match="remove output and pin_memory here, and pass them to attach"):
         gl.serve(gl.DataLoader(range(4), 1, output="numpy"), "x")
@@ -128,7 +125,7 @@ def test_an_error_of_output_costs_one_batch():
             raise RuntimeError("on purpose")
         return array
 
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name, output=fails_once) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name, output=fails_once) as loader:
         iterator = iter(loader)
         found = [next(iterator).tolist()]
         with pytest.raises(RuntimeError, match="on purpose"):
@@ -146,10 +143,7 @@ class Fails(Numbered):
 
 
 def test_an_error_of_the_dataset_comes_in_its_place():
-    def make():
-        return gl.DataLoader(Fails(20), 4, **PROCESS)
-
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(lambda: gl.DataLoader(Fails(20), 4, **PROCESS)) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         first = [int(batch[0, 0]) for batch in islice(iterator, 2)]
         with pytest.raises(KeyError, match="no such sample") as error:
@@ -159,10 +153,10 @@ def test_an_error_of_the_dataset_comes_in_its_place():
 
 
 def test_a_loader_that_cannot_go_on_ends_the_server():
-    def make():
-        return gl.DataLoader(Numbered(20), 4, worker_init_fn=fail_to_start, **PROCESS)
-
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with (
+        Served(lambda: gl.DataLoader(Numbered(20), 4, worker_init_fn=fail_to_start, **PROCESS)) as server,
+        gl.attach(server.name) as loader,
+    ):
         with pytest.raises(
             gl.errors.LoaderClosed, match=r"has ended: its loader raised WorkerStartError: worker .* on purpose"
         ):
@@ -177,7 +171,7 @@ def test_iterable_datasets():
     def make(**options):
         return gl.DataLoader(gl.IterableDataset(Shards(), num_shards=3), 4, seed=1, **options)
 
-    with Served(lambda: make(**PROCESS), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(lambda: make(**PROCESS)) as server, gl.attach(server.name) as loader:
         found = [batch.tolist() for batch in loader]
         with pytest.raises(TypeError, match="has no length"):
             len(loader)
@@ -185,7 +179,7 @@ def test_iterable_datasets():
 
 
 def test_it_looks_like_a_loader():
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name) as loader:
         assert (len(loader), loader.batch_size, loader.epoch) == (15, 4, None)
         loader.set_epoch(0)
         assert len(list(loader)) == 15
@@ -199,7 +193,7 @@ def test_it_looks_like_a_loader():
 
 
 def test_a_late_consumer_joins_the_running_epoch():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as first:
+    with Served(numbered()) as server, gl.attach(server.name) as first:
         iterator, expected = iter(first), own(2)
         before = [batch.tolist() for batch in islice(iterator, 8)]
         late = Rank(0, read_epochs, server.name, 2)
@@ -215,7 +209,7 @@ def test_a_late_consumer_joins_the_running_epoch():
 
 
 def test_iter_after_a_break_starts_the_next_epoch():
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name) as loader:
         expected = own(3)
         assert next(iter(loader)).tolist() == expected[0][0]
         assert [batch.tolist() for batch in islice(loader, 5)] == expected[1][:5]
@@ -223,7 +217,7 @@ def test_iter_after_a_break_starts_the_next_epoch():
 
 
 def test_threads_may_read_one_iterator():
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name) as loader:
         found, iterator = [], iter(loader)
 
         def read():
@@ -241,7 +235,7 @@ def test_threads_may_read_one_iterator():
 
 
 def test_batches_that_are_kept_do_not_change():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered()) as server, gl.attach(server.name) as loader:
         kept = [batch for _ in range(3) for batch in loader]
         assert loader.stats().consumers[0].kept <= 4
     assert [batch.tolist() for batch in kept] == sum(own(3), [])
@@ -264,7 +258,7 @@ def test_the_thread_of_a_server_does_not_push_other_threads_off_their_core():
 
 
 def test_a_kept_label_does_not_keep_the_memory_of_its_batch():
-    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(labelled) as server, gl.attach(server.name) as loader:
         labels = [label for _, label in loader]
         next(iter(loader))
         assert loader.stats().consumers[0].kept <= 1
@@ -273,7 +267,7 @@ def test_a_kept_label_does_not_keep_the_memory_of_its_batch():
 
 
 def test_memory_is_free_when_the_last_array_has_died():
-    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(labelled) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         row = next(iterator)[0][2]
         values = row.copy()
@@ -308,7 +302,7 @@ def keep_and_close(one, name):
 
 @pytest.mark.parametrize("leave", [keep_and_die, keep_and_close])
 def test_consumers_that_leave_with_batches_pin_no_memory_in_the_others(leave):
-    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(labelled) as server, gl.attach(server.name) as loader:
         batches = itertools.chain.from_iterable(itertools.repeat(loader))
         for _ in range(15):
             (other,) = consumers(1, leave, server.name)
@@ -321,7 +315,7 @@ def test_consumers_that_leave_with_batches_pin_no_memory_in_the_others(leave):
 
 
 def test_a_consumer_cannot_write_into_the_memory_of_the_server():
-    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(labelled) as server, gl.attach(server.name) as loader:
         images = next(iter(loader))[0]
         assert not images.flags.writeable
         page = images.__array_interface__["data"][0] // mmap.PAGESIZE * mmap.PAGESIZE
@@ -331,7 +325,7 @@ def test_a_consumer_cannot_write_into_the_memory_of_the_server():
 
 
 def test_a_consumer_cannot_shorten_the_memory_of_the_server():
-    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(labelled) as server, gl.attach(server.name) as loader:
         iterator, refused = iter(loader), 0
         first = next(iterator)[0]
         folder = f"/proc/{server.pid}/fd"
@@ -353,20 +347,20 @@ def limited(limit):
 
 
 def test_memory_limit_counts_the_copies_of_the_server():
-    with Served(limited("6MB"), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(limited("6MB")) as server, gl.attach(server.name) as loader:
         assert [int(batch[0, 0]) for batch in loader] == list(range(0, 40, 4))
         kept = list(islice(loader, 4))
         assert [int(batch[0, 0]) for batch in kept] == [0, 4, 8, 12]
         kept = list(loader)  # more than the limit
         assert [int(batch[0, 0]) for batch in kept] == list(range(0, 40, 4))
-    with Served(limited("1MB"), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(limited("1MB")) as server, gl.attach(server.name) as loader:
         with pytest.raises(gl.errors.SharedMemoryError, match=r"needs 1,284,153 bytes, but memory_limit=1,048,576"):
             next(iter(loader))
 
 
 @pytest.mark.parametrize("timeout", [0.5, pytest.param(12, marks=pytest.mark.slow)])  # a server waits 10 s for others
 def test_memory_that_a_slow_consumer_uses_is_waited_for(timeout):
-    with Served(limited("4MB"), new_server_name()) as server, gl.attach(server.name, timeout=timeout) as loader:
+    with Served(limited("4MB")) as server, gl.attach(server.name, timeout=timeout) as loader:
         iterator, slow = iter(loader), gl.attach(server.name)
         found = [int(next(iterator)[0, 0])]
         with pytest.raises(
@@ -384,7 +378,7 @@ def read_twice(one, name):
 
 
 def test_batches_stay_valid_after_their_loader_is_closed():
-    with Served(numbered(), new_server_name()) as server:
+    with Served(numbered()) as server:
         with gl.attach(server.name) as loader:
             kept = list(islice(loader, 4))
         deleted = gl.attach(server.name)
@@ -396,7 +390,7 @@ def test_batches_stay_valid_after_their_loader_is_closed():
 
 
 def test_a_forked_child_may_read_batches_that_its_parent_drops():
-    with Served(numbered(length=600, batch_size=40), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered(length=600, batch_size=40)) as server, gl.attach(server.name) as loader:
         iterator, go_on = iter(loader), multiprocessing.Event()
         batch = next(iterator)
         values = batch.tolist()
@@ -433,7 +427,7 @@ def test_few_descriptors():
 
 
 def test_no_descriptor_at_all_is_an_error_and_loses_nothing():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         text = "too many open files: the memory of a batch cannot be mapped"
         with scarce_descriptors(1, left=0), pytest.raises(OSError, match=text):
@@ -473,7 +467,7 @@ def hold_and_die(one, name, pipe):
 
 def test_a_forked_child_of_a_dead_consumer_may_read_its_batches():
     here, there = multiprocessing.Pipe()
-    with Served(numbered(length=600, batch_size=40), new_server_name()) as server:
+    with Served(numbered(length=600, batch_size=40)) as server:
         Rank(0, hold_and_die, server.name, there)
         values = here.recv()
         assert eventually(lambda: not server.ask("stats").consumers)
@@ -572,7 +566,7 @@ def test_a_new_server_continues_from_the_last_state(seed):
 
 
 def test_reconnect_to_a_server_that_runs_loses_nothing():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as slow:
+    with Served(numbered()) as server, gl.attach(server.name) as slow:
         with gl.attach(server.name) as fast:
             iterator, found = iter(fast), [batch.tolist() for batch in islice(slow, 3)]
             for _ in range(6):
@@ -582,7 +576,7 @@ def test_reconnect_to_a_server_that_runs_loses_nothing():
 
 
 def test_the_end_of_a_server_is_an_error_at_once_that_says_why():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         next(iterator)
         server.ask("close")
@@ -590,7 +584,7 @@ def test_the_end_of_a_server_is_an_error_at_once_that_says_why():
             list(iterator)
         with pytest.raises(gl.errors.LoaderClosed, match="it was closed"):
             loader.stats()
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         next(iterator)
         server.kill()
@@ -661,7 +655,7 @@ def stop_after_first(one, name):
 
 
 def test_a_timeout_names_another_loader_of_this_program():
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name, timeout=0.5) as loader:
         with gl.attach(server.name) as other:
             assert next(iter(other)).shape == (4, 500)
             with pytest.raises(gl.errors.BatchTimeout, match="waits for another loader of this program, .*; end it"):
@@ -684,7 +678,7 @@ def test_a_consumer_that_is_stopped_may_skip():
 
 def test_an_interrupt_anywhere_in_next_loses_no_batch(alarms):
     found, arrived = [], 0
-    with Served(numbered(length=4000), new_server_name()) as server, gl.attach(server.name, timeout=20) as loader:
+    with Served(numbered(length=4000)) as server, gl.attach(server.name, timeout=20) as loader:
         iterator = iter(loader)
         for point in chain(range(400), range(200)):  # at first, descriptors come with the batches
             time.sleep(0.002)  # at any time it has to be right; mostly, a batch has arrived then
@@ -718,10 +712,7 @@ class Interrupted(Numbered):
 
 
 def test_an_interrupt_that_the_dataset_raises_is_an_error_of_its_batch():
-    def make():
-        return gl.DataLoader(Interrupted(12), 4)
-
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(lambda: gl.DataLoader(Interrupted(12), 4)) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         assert int(next(iterator)[0, 0]) == 0
         with pytest.raises(RuntimeError, match=r"^dataset\[5\] raised KeyboardInterrupt"):
@@ -742,7 +733,7 @@ def test_a_signal_handler_may_close_the_server(alarms):
 
 @pytest.mark.parametrize("method", ["stats", "state_dict"])
 def test_an_interrupted_question_does_not_answer_the_next_one(alarms, method):
-    with Served(numbered(length=4000), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered(length=4000)) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         for point in range(0, 300, 3):
             with contextlib.suppress(Alarm), SignalAt(point, signal.SIGALRM):
@@ -783,7 +774,7 @@ def test_close_ends_a_next_that_waits():
 
 
 def test_a_name_that_nobody_serves():
-    with Served(numbered({}), new_server_name()) as server:
+    with Served(numbered({})) as server:
         with pytest.raises(
             ConnectionRefusedError, match=rf"no server 'nobody' of this user runs .*{re.escape(server.name)}.*serve\("
         ):
@@ -807,7 +798,7 @@ def test_a_wait_may_be_longer_than_the_system_allows():
 
 
 def test_a_second_server_of_a_name_is_refused():
-    with Served(numbered({}), new_server_name()) as server:
+    with Served(numbered({})) as server:
         with pytest.raises(ValueError, match="a server of this name runs already"):
             Served(numbered({}), server.name)
 
@@ -843,7 +834,7 @@ def test_wrong_arguments_of_attach():
 
 
 def test_another_version_is_refused(monkeypatch):
-    with Served(numbered({}), new_server_name()) as server:
+    with Served(numbered({})) as server:
         monkeypatch.setattr("gluonloader.serving.connection.library_version", lambda: "9.9")
         with pytest.raises(ConnectionRefusedError, match="gluonloader 9.9 here, but .* install the same version"):
             gl.attach(server.name)
@@ -857,10 +848,7 @@ def points(samples):
 
 
 def test_a_batch_that_the_consumer_cannot_build_is_an_error_of_that_batch(monkeypatch):
-    def make():
-        return gl.DataLoader(Numbered(12), 4, batchify_fn=points)
-
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(lambda: gl.DataLoader(Numbered(12), 4, batchify_fn=points)) as server, gl.attach(server.name) as loader:
         monkeypatch.delattr(f"{__name__}.Point")
         iterator, text = iter(loader), "cannot import a class of the batch .*Point.*; define it in a module"
         with pytest.raises(gl.errors.TransportError, match=text):
@@ -886,13 +874,13 @@ def stateful():
 
 
 def test_a_long_state():
-    with Served(stateful, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(stateful) as server, gl.attach(server.name) as loader:
         assert next(iter(loader)).shape == (4, 500)
         assert "x" * 500_000 in str(loader.state_dict())
 
 
 def test_a_long_answer_comes_at_once_while_others_wait():
-    with Served(stateful, new_server_name()) as server, gl.attach(server.name, timeout=0.5) as loader:
+    with Served(stateful) as server, gl.attach(server.name, timeout=0.5) as loader:
         with gl.attach(server.name) as other:
             assert next(iter(other)).shape == (4, 500)
             with pytest.raises(gl.errors.BatchTimeout, match="waits for another loader"):
@@ -905,7 +893,7 @@ def test_a_loader_that_was_partly_read():
         next(iter(loader))
         return loader
 
-    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(make) as server, gl.attach(server.name) as loader:
         first = server.ask("state_dict")
         assert (first["epoch"], first["batch"]) == (1, 0)
         iterator = iter(loader)
@@ -933,7 +921,7 @@ def read_some(one, name):
 
 
 def test_copies_attach_to_the_server():
-    with Served(numbered({}), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered({})) as server, gl.attach(server.name) as loader:
         with copy.copy(loader) as second, pickle.loads(pickle.dumps(loader)) as third:
             assert len(server.ask("stats").consumers) == 3
             assert second.name == third.name == server.name
@@ -943,7 +931,7 @@ def test_copies_attach_to_the_server():
 
 
 def test_a_forked_child_needs_its_own_loader():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(numbered()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         first = next(iterator).tolist()
         assert "call attach in the forked child" in in_child(lambda: str(next(iterator)))
@@ -951,7 +939,7 @@ def test_a_forked_child_needs_its_own_loader():
 
 
 def test_a_closed_loader_says_so():
-    with Served(numbered({}), new_server_name()) as server:
+    with Served(numbered({})) as server:
         loader = gl.attach(server.name)
         loader.close()
         loader.close()
@@ -964,7 +952,7 @@ def test_a_closed_loader_says_so():
 
 def test_bytes_that_are_no_message_do_not_disturb_the_server():
     rng = random.Random(1)
-    with Served(numbered({}), new_server_name()) as server:
+    with Served(numbered({})) as server:
         for turn in range(int(os.environ.get("GLUONLOADER_MESSAGES", "200"))):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
                 stranger.connect(address_of(server.name))
