@@ -1,5 +1,7 @@
 """Models learn the same from packed rows as from single documents; prompts are not trained on."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -71,9 +73,18 @@ def single(documents):
         return [{**batch, "tokens": batch["input_ids"]} for batch in loader]
 
 
-@pytest.mark.parametrize("labels", ["shift", "same"])
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_losses_of_packed_rows_are_those_of_single_documents(labels, is_stream):
+def as_one_row(batch):
+    """A batch of the layout 'flat' as a batch of one row, whose segments are the documents."""
+    ends, tokens = batch["cu_seqlens"][1:], batch["tokens"]
+    segments = torch.searchsorted(ends, torch.arange(len(tokens), dtype=ends.dtype), right=True)
+    return {**{name: batch[name][None] for name in ("tokens", "positions", "labels")}, "segments": segments[None]}
+
+
+@pytest.mark.parametrize(
+    ("layout", "labels", "is_stream"),
+    [*itertools.product(["rows"], ["shift", "same"], [False, True]), ("flat", "shift", False)],
+)
+def test_losses_of_packed_rows_are_those_of_single_documents(layout, labels, is_stream):
     expected = losses(single(conversations()), shift=False)
     documents = conversations()
     if is_stream:
@@ -81,8 +92,9 @@ def test_losses_of_packed_rows_are_those_of_single_documents(labels, is_stream):
     else:
         rows = PackedDataset(documents, field="input_ids")
         sampler = PackingSampler([len(one["input_ids"]) for one in documents], 64, seed=0)
-    with DataLoader(rows, 2, sampler=sampler, batchify_fn=PackRows(labels=labels), output="torch", seed=0) as loader:
-        batches = list(loader)
+    batchify = PackRows(layout, labels)
+    with DataLoader(rows, 2, sampler=sampler, batchify_fn=batchify, output="torch", seed=0) as loader:
+        batches = [batch if layout == "rows" else as_one_row(batch) for batch in loader]
     assert sum(len(batch["tokens"]) for batch in batches) < len(documents) / 2
     assert losses(batches, shift=labels == "shift") == pytest.approx(expected, rel=1e-9)
     assert expected[-1] < expected[0]
