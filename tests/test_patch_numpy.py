@@ -272,16 +272,13 @@ def taken_from_numpy():
 # ---- tests -----------------------------------------------------------------------------------------------------------
 
 
-def test_adds_the_documented_names_and_changes_nothing_else():
+def test_adds_and_logs_the_documented_names_and_changes_nothing_else():
     seen = run("names", "-W", "error")  # so no warning, either
     assert seen["first"] == NAMES
     assert seen["second"] == []
     assert seen["changed"] == [f"numpy.{name}" for name in NAMES]
     assert seen["asked"] == []  # it never imports MXNet, and needs none
-
-
-def test_logs_the_names_that_it_added():
-    (name, level, first), second = run("names")["lines"]
+    (name, level, first), second = seen["lines"]
     assert (name, level) == ("gluonloader", "INFO")
     assert np.__version__ in first
     assert first.endswith(": " + (", ".join(NAMES) or "none"))

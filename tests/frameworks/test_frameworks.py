@@ -125,25 +125,6 @@ def test_default_batchify_without_a_loader(framework):
     assert values(batch["x"])[:, 0, 0].tolist() == [0, 1, 2]
 
 
-def test_bfloat16(framework, every_way):
-    if framework == "torch":
-        import torch
-
-        samples = [torch.full((4,), i / 2, dtype=torch.bfloat16) for i in range(6)]
-        kind = torch.bfloat16
-    elif framework == "jax":
-        import jax.numpy as jnp
-
-        samples = [jnp.full((4,), i / 2, jnp.bfloat16) for i in range(6)]
-        kind = jnp.bfloat16
-    else:
-        pytest.skip("test_bfloat16_of_mxnet")
-    with every_way.loader(samples, 3) as loader:
-        batches = list(loader)
-    assert [batch.dtype for batch in batches] == [kind] * 2
-    assert [float(batch[i, 0]) for batch in batches for i in range(3)] == [i / 2 for i in range(6)]
-
-
 def test_a_callable_output_gets_each_array():
     seen = []
 

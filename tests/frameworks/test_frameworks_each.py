@@ -7,7 +7,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, load_or_skip
 from framework_arrays import Plain, values
 
-from gluonloader import AsList, DataLoader, default_batchify
+from gluonloader import DataLoader, default_batchify
 from gluonloader.errors import BatchifyError, BatchTimeout
 from gluonloader.frameworks.base import warn_once
 
@@ -26,6 +26,13 @@ class TestJax:
             with pytest.raises(OverflowError, match=f"{number} does not fit JAX's .*jax_enable_x64"):
                 next(iterator)
             assert next(iterator).tolist() == [2]
+
+    def test_bfloat16(self, jax, every_way):
+        samples = [jax.numpy.full((4,), i / 2, jax.numpy.bfloat16) for i in range(6)]
+        with every_way.loader(samples, 3) as loader:
+            batches = list(loader)
+        assert [batch.dtype for batch in batches] == [jax.numpy.bfloat16] * 2
+        assert [float(batch[i, 0]) for batch in batches for i in range(3)] == [i / 2 for i in range(6)]
 
     def test_a_dataset_that_uses_it_in_a_forked_worker_is_told_what_to_do(self, jax):
         jax.numpy.ones(2).block_until_ready()
@@ -47,59 +54,40 @@ class TestTorch:
     def torch(self):
         return pytest.importorskip("torch")
 
-    def test_dtypes(self, torch, any_way):
-        kinds = [
-            torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
-            torch.float64, torch.complex64, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-        ]  # fmt: skip
-        samples = [tuple(torch.full((2,), i % 2).to(kind) for kind in kinds) for i in range(2)]
-        with any_way.loader(samples, 2) as loader:
+    def test_every_integer_of_numpy_becomes_a_tensor(self, torch, any_way):
+        codes = np.typecodes["AllInteger"]
+        with any_way.loader([[np.array(i, code) for code in codes] for i in range(2)], 2, output="torch") as loader:
             (batch,) = loader
-        assert [tensor.dtype for tensor in batch] == kinds
-        assert all(tensor.to(torch.float32)[:, 0].tolist() == [0, 1] for tensor in batch[:9])
-
-    @pytest.mark.parametrize("code", np.typecodes["AllInteger"])
-    def test_every_integer_of_numpy_becomes_a_tensor(self, torch, any_way, code):
-        with any_way.loader(np.arange(2).astype(code), 2, output="torch") as loader:
-            (batch,) = loader
-        assert (str(batch.dtype), batch.tolist()) == (f"torch.{np.dtype(code).name}", [0, 1])
+        for tensor, code in zip(batch, codes, strict=True):
+            assert (str(tensor.dtype), tensor.tolist()) == (f"torch.{np.dtype(code).name}", [0, 1])
 
     @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
     def test_every_dtype_of_torch_keeps_its_bits(self, torch, any_way):
         bits = torch.arange(64, dtype=torch.uint8) % 2  # also valid as bool
         kinds = {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
         kinds = sorted((kind for kind in kinds if not str(kind).startswith("torch.q")), key=str)
-        samples = [{str(kind): bits.view(kind) for kind in kinds}] * 2
+        samples = [{str(kind): each.view(kind) for kind in kinds} for each in (bits, 1 - bits)]
         with any_way.loader(samples, 2) as loader:
             (batch,) = loader
         for kind in kinds:
             assert batch[str(kind)].dtype is kind
-            assert torch.equal(batch[str(kind)].view(torch.uint8), torch.stack([bits, bits])), kind
-
-    @pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls such tensors deprecated
-    def test_quantized_tensors_travel_and_cannot_be_stacked(self, torch, any_way):
-        sample = torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.qint8)
-        with any_way.loader([sample], 1, batchify_fn=AsList()) as loader:
-            ((there,),) = loader
-        assert torch.equal(there.dequantize(), torch.ones(3))
-        with pytest.raises(BatchifyError, match="a Tensor that is sparse or quantized, has a gradient"):
-            default_batchify([sample, sample])
+            assert torch.equal(batch[str(kind)].view(torch.uint8), torch.stack([bits, 1 - bits])), kind
 
     def test_a_structured_array_of_one_field_is_not_taken_for_bits(self, torch):
         samples = [np.array([1, 2], [("id", code)]) for code in ("u1", "u2", "u4")]
         with SERIAL.loader(samples, 1, output="torch") as loader:
             assert [batch.dtype for batch in loader] == [sample.dtype for sample in samples]
 
-    @pytest.mark.parametrize("shape", [(), (3,), (0, 3), (2, 3)], ids=str)
-    @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "int64", "complex64", "bfloat16", "float8_e5m2"])
-    def test_a_batch_of_tensors_is_their_stack(self, torch, name, shape, every_way):
-        samples = [torch.full(shape, i).to(getattr(torch, name)) for i in range(4)]
+    def test_a_batch_of_tensors_is_their_stack(self, torch, every_way):
+        names = ["uint16", "uint32", "uint64", "int64", "complex64", "bfloat16", "float8_e5m2"]
+        parts = [(shape, getattr(torch, name)) for shape in [(), (3,), (0, 3), (2, 3)] for name in names]
+        samples = [tuple(torch.full(shape, i).to(dtype) for shape, dtype in parts) for i in range(4)]
         with every_way.loader(samples, 3) as loader:
             batches = list(loader)
-        for batch, tensors in zip(batches, (samples[:3], samples[3:]), strict=True):
-            expected = torch.stack(tensors)
-            assert (batch.dtype, batch.shape) == (expected.dtype, expected.shape)
-            assert batch.tolist() == expected.tolist()
+        for batch, tuples in zip(batches, (samples[:3], samples[3:]), strict=True):
+            for tensor, expected in zip(batch, map(torch.stack, zip(*tuples)), strict=True):
+                assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape)
+                assert tensor.tolist() == expected.tolist()
 
     def test_tensors_in_other_layouts_are_stacked(self, torch):
         whole = torch.arange(12.0).reshape(3, 4)
@@ -107,11 +95,17 @@ class TestTorch:
         for samples in ([whole, whole.T.reshape(4, 3).T], [numbers.conj(), numbers], [torch._neg_view(whole), whole]):
             assert torch.equal(default_batchify(samples), torch.stack(samples))
 
+    @pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls quantized tensors deprecated
     def test_tensors_that_cannot_be_stacked_are_named(self, torch):
+        quantized = torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.qint8)
         unusual = [torch.ones(3, requires_grad=True), torch.ones(3).to_sparse(), torch.ones(3, device="meta")]
-        for sample in [torch.ones(4), *unusual]:
+        for sample in [torch.ones(4), *unusual, quantized]:
             with pytest.raises(BatchifyError, match="sample 2"):
                 default_batchify([torch.ones(3), torch.ones(3), sample])
+        with pytest.raises(BatchifyError, match=r"sample 0 .* at \[1\]: .*sparse or quantized, has a gradient"):
+            default_batchify([(0, torch.eye(2).to_sparse())])
+        with pytest.raises(BatchifyError, match="a Tensor that is sparse or quantized, has a gradient"):
+            default_batchify([quantized, quantized])
 
     def test_numbers_without_a_numpy_dtype_need_ml_dtypes(self, torch):
         samples = [torch.ones(2, dtype=torch.bfloat16)] * 2
@@ -122,10 +116,9 @@ class TestTorch:
                 with pytest.raises(TypeError, match="NumPy has no dtype bfloat16; .*pip install ml_dtypes"):
                     next(iter(loader))
 
-    def test_unusual_tensors_travel_too(self, torch, process_way):
-        with process_way.loader(
-            ["strided", "conjugate", "sparse", "gradient", "empty", "scalar"], 6, batchify_fn=unusual
-        ) as loader:
+    @pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls quantized tensors deprecated
+    def test_unusual_tensors_travel_too(self, torch, every_way):
+        with every_way.loader([1], 1, batchify_fn=unusual) as loader:
             (batch,) = loader
         assert batch["strided"].tolist() == [[0, 2], [1, 3]]
         assert batch["conjugate"].tolist() == [1 - 2j]
@@ -134,16 +127,12 @@ class TestTorch:
         assert batch["gradient"].requires_grad
         assert batch["empty"].shape == (0, 3)
         assert batch["scalar"].item() == 4
+        assert torch.equal(batch["quantized"].dequantize(), torch.ones(3))
 
     def test_the_statistics_count_the_bytes_of_sparse_tensors(self, torch):
         with SERIAL.loader([1], 1, batchify_fn=lambda _: torch.eye(3).to_sparse()) as loader:
             list(loader)
             assert loader.stats().nbytes == 3 * 4 + 2 * 3 * 8  # values, rows and columns
-
-    def test_a_sparse_sample_cannot_be_stacked(self, torch):
-        with SERIAL.loader([(0, torch.eye(2).to_sparse())], 1) as loader:
-            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse or quantized, has a gradient"):
-                next(iter(loader))
 
     @pytest.mark.parametrize("layout", ["strided", "jagged"])
     @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
@@ -230,6 +219,7 @@ def unusual(_):
         "gradient": torch.zeros(2, requires_grad=True),
         "empty": torch.zeros(0, 3),
         "scalar": torch.tensor(4),
+        "quantized": torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.qint8),
     }
 
 

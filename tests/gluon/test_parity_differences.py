@@ -1,12 +1,16 @@
 """What differs from Gluon, as a table: a call, and its result with both. docs/gluon.md has the reasons.
 
-Differences that need a fixture are in the other files, marked with `differs`.
+Differences that need a fixture are below the tables and in the other files, marked with `differs`.
 """
 
 import concurrent.futures
+import contextlib
 import gc
 import multiprocessing
+import os
 import resource
+import signal
+import subprocess
 import sys
 from collections import namedtuple
 
@@ -30,7 +34,21 @@ from parity import (
     until_the_end,
 )
 
-from .sides import BFLOAT16, DIFFERENCES, WAYS, batch_of, cases, differs, epoch, in_child, interval_sampler, lists, mx
+from .sides import (
+    BFLOAT16,
+    DIFFERENCES,
+    GLUON,
+    WAYS,
+    Hung,
+    batch_of,
+    cases,
+    differs,
+    epoch,
+    in_child,
+    interval_sampler,
+    lists,
+    mx,
+)  # fmt: skip
 
 PROCESSES, THREADS = WAYS["processes"], WAYS["threads"]
 ONE_BY_ONE = {"num_workers": 2, "prefetch": 0, "timeout": 2.5}
@@ -352,6 +370,49 @@ def kept_batches(gdata):
 )  # fmt: skip
 def test_faults(gdata, case, wanted):
     check_case(gdata, case, wanted)
+
+
+@differs("worker-death", raises=multiprocessing.TimeoutError)
+@pytest.mark.parametrize("end", [kill, leave])
+def test_a_worker_that_dies_costs_no_batch(gdata, end, tmp_path):
+    dataset = Deadly(end, str(tmp_path / "died"))
+    loaded = in_child(lambda: epoch(gdata.DataLoader(dataset, 1, **ONE_BY_ONE)))
+    assert loaded == [[i] for i in range(6)]
+
+
+# A separate program: whether Gluon hangs depends on what its process did before, and here it hangs nearly always.
+DELETES = """
+import importlib, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+importlib.import_module("gluonloader.mxnet").patch_numpy()
+gdata = importlib.import_module(sys.argv[1])
+
+def large_batchify(samples):
+    return np.ones((len(samples), 4_000_000), np.uint8)
+
+print("imported", flush=True)
+for _ in range(6):
+    loader = gdata.DataLoader(range(100), 1, batchify_fn=large_batchify, num_workers=8, prefetch=40)
+    batches = iter(loader)
+    next(batches)
+    del batches, loader
+"""
+
+
+@differs("deletion", raises=Hung)
+def test_a_loader_can_be_deleted_with_work_in_flight(gdata):
+    command = [sys.executable, "-c", DELETES, gdata.__name__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as program:
+        try:
+            assert program.stdout.readline() == b"imported\n"
+            # On a busy machine this takes more than 15 seconds without any fault; Gluon's program never ends.
+            assert program.wait(timeout=15 if gdata is GLUON else 120) == 0
+        except subprocess.TimeoutExpired:
+            raise Hung from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # all have ended
+                os.killpg(program.pid, signal.SIGKILL)
 
 
 def test_each_difference_on_the_page_has_a_test():

@@ -1,8 +1,10 @@
-"""DataLoader: order, epochs, lengths, samplers, prefetch, auto_reload."""
+"""DataLoader: order, epochs, lengths, samplers, prefetch, auto_reload, errors."""
+
+import functools
 
 import numpy as np
 import pytest
-from parity import Drawn, outcome
+from parity import Custom, Drawn, Spoiled, outcome
 
 from .sides import WAYS, epoch, mx
 
@@ -115,6 +117,23 @@ def test_refresh_and_clean_leave_whole_epochs(gdata, way):
     for step in (loader.refresh, loader.clean, loader.refresh):
         step()
         assert epoch(loader) == [[0, 1], [2, 3], [4, 5]]
+
+
+def fail(error, samples):
+    raise error
+
+
+@pytest.mark.parametrize("error", [OSError("no file"), KeyError("k"), Custom("mine")], ids=repr)
+def test_an_error_of_a_dataset_or_a_batchify_fn_keeps_its_type(gdata, way, error):
+    for dataset, batchify_fn in ((Spoiled(2, 1, error), None), ([1, 2], functools.partial(fail, error))):
+        with pytest.raises(type(error)) as raised:
+            list(gdata.DataLoader(dataset, 2, batchify_fn=batchify_fn, **WAYS[way]))
+        assert raised.value.args == error.args
+
+
+def test_stop_iteration_in_a_dataset_without_workers_is_an_error(gdata):
+    with pytest.raises(RuntimeError):
+        epoch(gdata.DataLoader(Spoiled(6, 3, StopIteration()), 1))
 
 
 def test_workers_see_the_dataset_as_it_was(gdata):

@@ -47,8 +47,6 @@ def tensor_facts(tensor):
     about = [type(tensor).__name__, str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, str(tensor.layout)]
     about += [tensor.is_contiguous(), tensor.is_pinned(), str(tensor.device), tensor.is_conj(), tensor.is_neg()]
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.is_quantized:
-        return [*about, tensor.q_scale(), tensor.q_zero_point(), tensor.int_repr().tolist()]
     return [*about, tensor.contiguous().flatten().view(torch.uint8).tolist() if tensor.numel() else []]
 
 

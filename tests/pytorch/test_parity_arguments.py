@@ -122,19 +122,6 @@ def test_samplers(L, workers, kind):
     return epochs(L(Typed(), 3, sampler=SAMPLERS[kind](), num_workers=workers))
 
 
-def test_set_epoch_of_a_distributed_sampler(workers):
-    def pipeline(L):
-        sampler = data.DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=5)
-        loader, seen = L(Numbers(), 2, sampler=sampler, num_workers=workers), []
-        for number in range(3):
-            sampler.set_epoch(number)
-            seen.append(epoch(loader))
-        return seen
-
-    first, second, _ = same(pipeline)[1]
-    assert first != second
-
-
 @compared
 def test_a_sampler_that_is_changed_between_epochs(L, workers):
     loader = L(range(100), 2, sampler=[1, 2, 3], num_workers=workers)

@@ -182,7 +182,7 @@ class Made(data.Dataset):
 
     def __getitem__(self, index):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # prototypes of torch: CSR, nested, quantized
+            warnings.simplefilter("ignore")  # prototypes of torch: CSR, nested
             return self.make(index)
 
 
@@ -253,25 +253,6 @@ def test_a_gradient_flows_to_the_samples_without_workers(L):
     for batch in L(Made(lambda i: weight * i), 4):
         batch.sum().backward()
     return weight.grad
-
-
-@compared
-def test_quantized_tensors(L):
-    def quantized(i):
-        return torch.quantize_per_tensor(torch.tensor([float(i), 1.0]), 0.5, 1, torch.qint8)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return epoch(L(Made(quantized), 1, collate_fn=lambda samples: samples[0]))
-
-
-@compared
-def test_sparse_tensors_through_a_users_collate_fn(L):
-    return epoch(L(Made(lambda i: torch.eye(2).to_sparse() * i), 2, collate_fn=dense))
-
-
-def dense(samples):
-    return torch.stack([sample.to_dense() for sample in samples])
 
 
 def all_x(batch, *, collate_fn_map=None):

@@ -156,20 +156,6 @@ def test_persistent_workers_see_the_dataset_as_it_was_at_the_first_epoch(L):
     return first
 
 
-@compared
-def test_without_workers_the_dataset_itself_is_read(L):
-    class Counting(Numbers):
-        reads = 0
-
-        def __getitem__(self, index):
-            self.reads += 1
-            return super().__getitem__(index)
-
-    dataset = Counting()
-    epochs(L(dataset, 4))
-    assert dataset.reads == 22
-
-
 @pytest.mark.parametrize("kind", ["tensors", "subset"])
 @pytest.mark.parametrize("where", ["in the loop", "in a worker"])
 def test_changes_of_tensors_and_indices_are_seen_by_the_next_batch(kind, where):

@@ -1,13 +1,12 @@
 """What code sees in a worker: `get_worker_info`, seeds, threads; and in which order and state epochs run."""
 
-import os
 import random
 
 import numpy as np
 import pytest
 from conftest import children, eventually
 
-from .sides import Noise, Numbers, compared, epoch, epochs, same, samples, torch
+from .sides import Noise, Numbers, compared, epoch, epochs, torch
 
 data = torch.utils.data
 
@@ -41,18 +40,16 @@ class Stamped(data.IterableDataset):
         yield self.seen
 
 
-class Identity(data.Dataset):
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, index):
-        return os.getpid()
+def with_information(samples):
+    info = data.get_worker_info()
+    return samples, None if info is None else (info.num_workers, info.dataset is not None)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 @compared
-def test_get_worker_info_in_a_dataset(L, num_workers):
-    return epoch(L(Information(), 2, collate_fn=list, num_workers=num_workers))
+def test_get_worker_info_in_a_dataset_in_collate_fn_and_in_the_program(L, num_workers):
+    loader = L(Information(), 2, collate_fn=with_information, num_workers=num_workers)
+    return [(batch, data.get_worker_info()) for batch in loader]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
@@ -60,11 +57,6 @@ def test_get_worker_info_in_a_dataset(L, num_workers):
 def test_get_worker_info_in_a_stream(L, num_workers):
     """Also its seed, which is drawn from torch's generator."""
     return epochs(L(Streamed(), None, collate_fn=list, num_workers=num_workers))
-
-
-@compared
-def test_get_worker_info_is_none_in_the_main_program(L, workers):
-    return [data.get_worker_info() for _ in L(Numbers(), 4, num_workers=workers)], data.get_worker_info()
 
 
 def keep_information(worker):
@@ -160,17 +152,6 @@ def test_random_numbers_in_samples_differ_between_samples_and_epochs(L, workers)
     loader = L(Noise(), 2, num_workers=workers)
     numbers = [number for _ in range(2) for batch in loader for column in batch for number in column.tolist()]
     return len(numbers), workers == 0 or len(set(numbers)) >= 32
-
-
-def test_samples_are_read_in_other_processes_which_are_new_at_each_epoch_or_persistent():
-    def pipeline(L, **options):
-        loader = L(Identity(), 1, **options)
-        pids = {pid for _ in range(3) for pid in samples(loader)}
-        return os.getpid() in pids, len(pids)
-
-    assert same(pipeline) == ("tuple", [True, 1], {})
-    assert same(lambda L: pipeline(L, num_workers=1)) == ("tuple", [False, 3], {})
-    assert same(lambda L: pipeline(L, num_workers=1, persistent_workers=True)) == ("tuple", [False, 1], {})
 
 
 @compared
