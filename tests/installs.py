@@ -17,34 +17,6 @@ from typing import Any
 
 import pytest
 
-# What a script may leave to its end, which comes with a text for `sys.exit`.
-LEFT = """# -*- coding: latin-1 -*-
-import atexit, sys, threading
-
-class Named:
-    def __del__(self):
-        print("gone")
-
-def f(x: int): ...
-
-named, words = Named(), ["kept"]
-print(f.__annotations__)
-__builtins__.added = "by the script"
-print(added)
-threading.Thread(target=lambda: print("late")).start()
-atexit.register(lambda: print(words))
-sys.exit("text of the exit")
-"""
-# Ways in which a script may end.
-ENDS = {
-    "error": "def main():\n    raise ValueError('of the script')\n\nmain()\n",
-    "chained": "try:\n    {}['x']\nexcept KeyError as error:\n    raise OSError(2, 'no file') from error\n",
-    "syntax": "print(1\n",
-    "interrupt": "raise KeyboardInterrupt\n",
-    "kill": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n",
-    "exit": LEFT,
-}
-
 
 def run_in(folder: Path, *arguments: str, **files: str) -> subprocess.CompletedProcess[str]:
     """Runs `python *arguments` in a folder with files; `name=text` adds the file `name`.py."""
@@ -228,13 +200,10 @@ class InstallTests(Dropin):
 
 @pytest.mark.spawn
 class ProgramTests(Dropin):
-    """The line at the end of a script is tested in `tests/pytorch/test_program_report.py`."""
+    """What scripts print and how they end is tested in `tests/pytorch`, since both libraries have the same code for it.
 
-    @pytest.mark.parametrize("end", ENDS)
-    def test_a_script_ends_as_under_python(self, program, end):
-        """The exit status, the output and the traceback are the same; the traceback shows only the script."""
-        ours, plain = program(*self.command(), "train.py", train=ENDS[end]), program("train.py")
-        assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    `tests/gluon/test_scripts.py` tests ends within an epoch.
+    """
 
     def test_the_error_if_no_script_can_be_run(self, program):
         none, missing, asked, no_module = (

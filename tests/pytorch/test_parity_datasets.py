@@ -69,7 +69,7 @@ def test_datasets(L, size, kind):
 )
 @compared
 def test_datasets_with_workers(L, kind):
-    return epochs(L(DATASETS[kind](), 3, shuffle=True, num_workers=2))
+    return epochs(L(DATASETS[kind](), 3, shuffle=True, num_workers=1))
 
 
 KEYS = [{1, 2}, (3, 0), range(2), torch.tensor([2, 1]), *([key, key] for key in (0, slice(2, 5), [1, 2], True))]

@@ -132,9 +132,6 @@ LOADERS = {
     ),
     "generator": lambda L, n: L(Lines(), 2, num_workers=n),
     "seeded alike": lambda L, n: L(Alike(), 3, num_workers=n, worker_init_fn=seed_alike if n else None),
-    "seeded alike, persistent": lambda L, n: L(
-        Alike(), 3, num_workers=n, worker_init_fn=seed_alike if n else None, persistent_workers=n > 0
-    ),
     "own iterator": lambda L, n: L(Once(), 2, num_workers=n),
     "goes on after its end": lambda L, n: L(Restarts(), 2, num_workers=n),
     "chain": lambda L, n: L(data.ChainDataset([Stream(0, 5), Stream(20, 23)]), 3, num_workers=n),
@@ -216,6 +213,14 @@ def test_without_workers_samples_are_read_when_they_are_needed(L):
 @compared
 def test_in_order_false(L):
     return sorted(samples(L(Stream(), 2, num_workers=2, in_order=False)))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_that_are_seeded_alike_divide_one_order(loader_class, persistent):
+    loader = loader_class(Alike(), 3, num_workers=2, worker_init_fn=seed_alike, persistent_workers=persistent)
+    found = [[number for batch in lists(loader) for number in batch] for _ in range(3)]
+    assert all(sorted(numbers) == list(range(40)) for numbers in found)
+    assert (found[1] == found[0]) != persistent
 
 
 @pytest.mark.filterwarnings("ignore:resuming Alike reads")

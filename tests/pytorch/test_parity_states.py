@@ -61,26 +61,28 @@ class Positioned(Split):
         self.position = state["position"]
 
 
-class CountingSampler(data.Sampler):
-    """A user's sampler with a state."""
+class OwnEpochs(data.Sampler):
+    """Counts its epochs by itself, and saves the count and its position."""
 
-    def __init__(self):
-        self.position = 0
+    def __init__(self, length=6):
+        self.length = length
+        self.epoch = self.place = 0
 
     def __len__(self):
-        return 11
+        return self.length
 
     def __iter__(self):
-        while self.position < 11:
-            self.position += 1
-            yield 11 - self.position
-        self.position = 0
+        order = torch.randperm(self.length, generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        while self.place < self.length:
+            self.place += 1
+            yield order[self.place - 1]
+        self.epoch, self.place = self.epoch + 1, 0
 
     def state_dict(self):
-        return {"position": self.position}
+        return {"epoch": self.epoch, "place": self.place}
 
     def load_state_dict(self, state):
-        self.position = state["position"]
+        self.epoch, self.place = state["epoch"], state["place"]
 
 
 def seeded():
@@ -95,7 +97,7 @@ PIPELINES = {
     "weighted": lambda: {"sampler": data.WeightedRandomSampler([1.0] * 11, 30, generator=seeded())},
     "distributed": lambda: {"sampler": data.DistributedSampler(range(11), 2, 1)},
     "batch_sampler": lambda: {"batch_sampler": [[5, 1], [2], [3, 4, 0], [10]], "batch_size": 1},
-    "stateful sampler": lambda: {"sampler": CountingSampler()},
+    "stateful sampler": lambda: {"sampler": OwnEpochs(11)},
     "iterable": lambda: {"dataset": Split()},
     "stateful iterable": lambda: {"dataset": Positioned()},
 }
@@ -157,29 +159,6 @@ def test_a_state_that_is_loaded_is_the_state_until_the_next_epoch():
         return continued(loader, state), lists(loader)
 
     assert pipeline(stateful) == pipeline(OURS)
-
-
-class OwnEpochs(data.Sampler):
-    """Counts its epochs by itself, and saves the count."""
-
-    def __init__(self):
-        self.epoch = self.place = 0
-
-    def __len__(self):
-        return 6
-
-    def __iter__(self):
-        order = torch.randperm(6, generator=torch.Generator().manual_seed(self.epoch)).tolist()
-        while self.place < 6:
-            self.place += 1
-            yield order[self.place - 1]
-        self.epoch, self.place = self.epoch + 1, 0
-
-    def state_dict(self):
-        return {"epoch": self.epoch, "place": self.place}
-
-    def load_state_dict(self, state):
-        self.epoch, self.place = state["epoch"], state["place"]
 
 
 class OwnPasses(OwnEpochs, data.IterableDataset):

@@ -10,7 +10,7 @@ import pytest
 import gluonloader
 from gluonloader.torch.words import advice_in_torchs_words
 
-from .sides import OURS, Numbers, torch
+from .sides import OURS, Numbers, Range, torch
 
 data = torch.utils.data
 
@@ -25,11 +25,6 @@ class Dying(data.IterableDataset):
     def __iter__(self):
         yield 0
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Streaming(data.IterableDataset):
-    def __iter__(self):
-        yield from range(8)
 
 
 def fails(samples):
@@ -97,11 +92,11 @@ def test_a_worker_that_dies():
 
 
 def test_warnings():
-    loader = OURS(Streaming(), 2)
+    loader = OURS(Range(8), 2)
     next(iter(loader))
-    state, again = loader.state_dict(), OURS(Streaming(), 2)
+    state, again = loader.state_dict(), OURS(Range(8), 2)
     again.load_state_dict(state)
-    with pytest.warns(RuntimeWarning, match="resuming Streaming reads the samples of about 1 batch again") as caught:
+    with pytest.warns(RuntimeWarning, match="resuming Range reads the samples of about 1 batch again") as caught:
         assert next(iter(again)).tolist() == [2, 3]
     assert caught[0].filename == __file__
     with pytest.warns(RuntimeWarning, match="^prefetch_factor=2,000: .*; pass a smaller prefetch_factor, or remove"):
