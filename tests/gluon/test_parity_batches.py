@@ -217,8 +217,9 @@ def test_batches_are_writable_and_apart_from_each_other_and_the_samples(gdata, w
 def test_batches_compute_and_move(gdata, way):
     (batch,) = gdata.DataLoader(np.arange(6, dtype=FLOAT).reshape(2, 3), 2, **WAYS[way])
     assert (batch * 2).sum(axis=1).asnumpy().tolist() == [6, 24]
-    copy = batch.as_in_context(mx.cpu())
-    assert str(copy.ctx) == "cpu(0)"
+    assert str(batch.as_in_context(mx.cpu()).ctx) == "cpu(0)"
+    parts = mx.gluon.utils.split_and_load(batch, [mx.cpu(0), mx.cpu(1)])
+    assert [(lists(part), str(part.ctx)) for part in parts] == [([[0, 1, 2]], "cpu(0)"), ([[3, 4, 5]], "cpu(1)")]
     batch.attach_grad()
     with mx.autograd.record():
         loss = (batch * batch).sum()

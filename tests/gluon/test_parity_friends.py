@@ -1,4 +1,4 @@
-"""Code of others on both sides: GluonNLP and GluonCV; `split_and_load`."""
+"""Code of others on both sides: GluonNLP and GluonCV."""
 
 import subprocess
 import sys
@@ -10,17 +10,9 @@ from conftest import load_or_skip
 
 import gluonloader
 
-from .sides import GLUON, OURS, WAYS, epoch, lists, mx
+from .sides import GLUON, OURS, epoch, mx
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def test_split_and_load(gdata, way):
-    """Batches go to several devices as the MNIST tutorial sends them."""
-    (batch,) = gdata.DataLoader(np.arange(12, dtype=np.float32).reshape(4, 3), 4, **WAYS[way])
-    parts = mx.gluon.utils.split_and_load(batch, ctx_list=[mx.cpu(0), mx.cpu(1)], batch_axis=0)
-    assert lists(parts) == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
-    assert [str(part.ctx) for part in parts] == ["cpu(0)", "cpu(1)"]
 
 
 @pytest.fixture

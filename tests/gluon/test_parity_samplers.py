@@ -31,9 +31,7 @@ CALLS = {
     "filter of pairs": lambda g: list(g.FilterSampler(lambda pair: pair[1], g.ArrayDataset([1, 2, 3], [0, 1, 0]))),
     "interval": lambda g: len(interval_sampler(g)(7, 3)),
     "interval that is too large": lambda g: isinstance(outcome(interval_sampler(g), 3, 4), str),
-    "batches": lambda g: list(g.BatchSampler(range(3), 2)),
     "batches of texts": lambda g: list(g.BatchSampler("abc", batch_size=2, last_batch="keep")),
-    "no batches": lambda g: list(g.BatchSampler([], 2)),
     "copies": copies,
 }
 

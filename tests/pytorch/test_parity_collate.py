@@ -292,16 +292,6 @@ def test_batches_are_not_shared_between_epochs(L, workers):
     return kept, dataset
 
 
-@compared
-def test_batches_can_be_changed_in_place(L, workers):
-    seen = []
-    for batch in L(Made(KINDS["tensor-2d"]), 3, num_workers=workers):
-        batch += 1
-        batch.unsqueeze_(0).t_() if batch.dim() == 2 else batch[0].fill_(7)
-        seen.append(batch.requires_grad_(False))
-    return seen
-
-
 DIFFERENT = [
     (torch.ones(2), torch.ones(2, dtype=torch.float64)),
     (torch.ones(2), torch.ones(2, requires_grad=True)),
