@@ -185,11 +185,10 @@ def test_what_counts_its_epochs_goes_on_after_a_state_between_two_epochs(L, kind
     assert lists(resumed) == lists(loader)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_sampler_that_counts_its_epochs_goes_on_after_a_state_after_the_last_batch(persistent, workers):
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_a_sampler_that_counts_its_epochs_goes_on_after_a_state_after_the_last_batch(workers, persistent):
     def make():
-        own = {"num_workers": workers, "persistent_workers": persistent and workers > 0}
-        return OURS(range(6), 2, sampler=OwnEpochs(), **own)
+        return OURS(range(6), 2, sampler=OwnEpochs(), num_workers=workers, persistent_workers=persistent)
 
     loader, resumed = make(), make()
     state, _ = left_after(loader, len(loader))

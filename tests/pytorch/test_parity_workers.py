@@ -74,15 +74,14 @@ def test_get_worker_info_seeds_and_threads_in_worker_init_fn(L, num_workers, own
     return epochs(L(Stamped(), None, collate_fn=list, worker_init_fn=keep_information, **arguments))
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (1, True), (3, False), (3, True)])
 @pytest.mark.parametrize("own", [False, True], ids=["global", "generator"])
 @compared
 def test_the_order_and_the_generators_after_each_epoch(L, num_workers, persistent, own):
     """The order depends on the seed only; torch's generators draw the same numbers afterwards."""
     generator = torch.Generator().manual_seed(3) if own else None
-    more = {"persistent_workers": persistent} if num_workers else {}
-    loader, seen = L(Numbers(), 3, True, generator=generator, num_workers=num_workers, **more), []
+    options = {"num_workers": num_workers, "persistent_workers": persistent}
+    loader, seen = L(Numbers(), 3, True, generator=generator, **options), []
     for number in range(3):
         seen.append((epoch(loader), torch.rand(2), generator.get_state() if own else None))
         if number == 1:
@@ -101,11 +100,10 @@ def test_samplers_draw_from_the_global_generator_as_the_program_does(L, workers)
     return seen
 
 
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
 @compared
-def test_break_and_start_again(L, workers, persistent):
-    more = {"persistent_workers": True} if persistent and workers else {}
-    loader, seen = L(Numbers(20), 2, shuffle=True, num_workers=workers, **more), []
+def test_break_and_start_again(L, num_workers, persistent):
+    loader, seen = L(Numbers(20), 2, shuffle=True, num_workers=num_workers, persistent_workers=persistent), []
     for stop in (1, 4, 10, 2):
         for number, (_, labels) in enumerate(loader, 1):
             seen.append(labels)

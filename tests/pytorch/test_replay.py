@@ -159,9 +159,9 @@ def test_a_worker_init_fn_is_not_called_in_the_program():
     assert (calls, data.get_worker_info()) == ([], None)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 def test_a_trace_records_the_next_iterator_or_the_open_one(tmp_path, workers, persistent):
-    loader = made("shuffled", num_workers=workers, persistent_workers=persistent and workers > 0)
+    loader = made("shuffled", num_workers=workers, persistent_workers=persistent)
     for number in range(2):
         path = tmp_path / f"{number}.json"
         with loader.trace(path) as trace:
