@@ -82,6 +82,17 @@ def install(session: nox.Session, *packages: str) -> None:
     session.install("--no-compile", *packages)
 
 
+# pytest compiles all tests, which takes 11 s of processor time: once here, not in each process of a run. `.ci/run` does
+# this while the tests of another session run.
+COMPILE = ["-m", "pytest", "-q", "--collect-only", "-p", "no:xdist"]
+
+
+def install_to_test(session: nox.Session, *packages: str) -> None:
+    """Installs packages, what all tests need, and this library."""
+    install(session, *packages, *TEST, "-e", ".")
+    session.run_install("python", *COMPILE, env={"PYTHONDONTWRITEBYTECODE": ""}, silent=True)
+
+
 def run_tests(session: nox.Session, *arguments: str) -> None:
     # Tests start many interpreters, which load modules faster from bytecode.
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
@@ -101,7 +112,7 @@ def gluon(session: nox.Session) -> None:
     """NumPy 1.23, MXNet with its toolkits and torch."""
     toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
     files = ["pyarrow<20", "h5py<3.11", "zarr==2.18.2", "numcodecs==0.13.1"]  # the last ones that work beside NumPy 1
-    install(session, "numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    install_to_test(session, "numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm")
     if session.posargs:
         run_tests(session)
         return
@@ -118,8 +129,8 @@ def modern(session: nox.Session) -> None:
     network = ["fsspec", "aiohttp", "requests", "obstore", "moto[server]"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     examples = ["scikit-learn", "tqdm", "rich", "matplotlib"]
-    install(session, "numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS, *TEST, "-e", ".")
     install(session, "--no-deps", MXNET)  # its metadata ask for an older NumPy
+    install_to_test(session, "numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS)
     if session.posargs:
         run_tests(session)
         return
@@ -161,7 +172,7 @@ def dlio(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
-    install(session, "numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
+    install_to_test(session, "numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm")
     session.env.update(
         GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0", GLUONLOADER_INTERRUPTS="8", GLUONLOADER_KILLS="20"
     )
@@ -183,6 +194,7 @@ def run_tests_with(session: nox.Session, python: str, packages: list[str], *argu
     inside = str(environment / "bin" / "python")
     session.run_install(inside, "-m", "pip", "install", "-q", "--no-compile", *packages, "-e", ".", external=True)
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
+    session.run_install(inside, *COMPILE, external=True, silent=True)
     session.run(inside, "-m", "pytest", *RUNNERS, *(session.posargs or arguments), external=True)
 
 
