@@ -570,11 +570,10 @@ def _of_table(source: Any, column: str) -> list[_Part]:
         right = _TOKENIZE if pa.types.is_string(kind) or pa.types.is_large_string(kind) else "cast the column"
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
             raise bad_argument("column", column, f"it contains {kind}, but tokens are lists of ints; {right}")
-        if chunk.null_count or chunk.values.null_count:
+        tokens = chunk.flatten()  # without those of other rows, if the table is a slice
+        if chunk.null_count or tokens.null_count:
             raise bad_argument("column", column, "it contains a null; fill it first")
-        values = chunk.values.to_numpy(zero_copy_only=True)
         offsets = chunk.offsets.to_numpy(zero_copy_only=True).astype(np.int64)
         if len(offsets):
-            part = values[offsets[0] : offsets[-1]]
-            parts.append(_Part(part, _Offsets(offsets - offsets[0])))
+            parts.append(_Part(tokens.to_numpy(zero_copy_only=True), _Offsets(offsets - offsets[0])))
     return parts

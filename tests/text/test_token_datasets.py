@@ -171,6 +171,8 @@ def test_tables():
     nulls = pa.table({"input_ids": pa.array([[1], None], pa.list_(pa.int32()))})
     with pytest.raises(ValueError, match="it contains a null"):
         TokenDataset(nulls)
+    in_another_row = pa.table({"input_ids": pa.array([[None], [4, 6]], pa.list_(pa.int32()))})
+    check(TokenDataset(in_another_row.slice(1)), [[4, 6]])
 
 
 def test_datasets_of_hugging_face():
