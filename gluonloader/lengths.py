@@ -1,7 +1,7 @@
-"""The attribute `lengths` of a dataset: the number of tokens of each sample, known before any sample is read.
+"""The length of a dataset; and its attribute `lengths`: the number of tokens of each sample, known before it is read.
 
-Samplers that pack documents or mix datasets by tokens need it. A `TokenDataset` has it, and so do the datasets that are
-made of such datasets.
+Samplers that pack documents or mix datasets by tokens need these. A `TokenDataset` has both, and so do the datasets
+that are made of such datasets.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ from .indices import checksum_of_array, is_int_array
 
 _BLOCKS: Final = 64  # of lengths: a state contains a checksum of so many blocks; each may be a disk read
 _BLOCK: Final = 4096  # lengths in a block
+
+
+def length_if_known(dataset: Any) -> int | None:
+    """The length of a dataset; None if it has none or, as in tf.data, the length is unknown."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
 
 
 class computed_lengths:  # noqa: N801, a decorator

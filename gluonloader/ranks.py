@@ -153,8 +153,9 @@ def _from_environment(argument: str) -> tuple[int, int]:
                 raise ValueError(f"{text}: the rank must be less than the number of processes")
             return rank, size
     known = ", ".join(map(" and ".join, _VARIABLES))
-    right = f"a launcher sets one of these pairs of environment variables: {known}; there is none of them here"
-    raise bad_argument(argument, "env", f"{right}; start the program by a launcher, or, for one process, remove it")
+    right = f"a launcher sets one of these pairs of environment variables: {known}; none of them is complete here"
+    cure = f"start the program by a launcher, or, for one process, leave out {argument}"
+    raise bad_argument(argument, "env", f"{right}; {cure}")
 
 
 def launched_by(index: int, count: int) -> list[str]:

@@ -176,11 +176,12 @@ def ranges_field(state: Any, name: str) -> list[range]:
     return ranges
 
 
-def check_same(state: Any, name: str, ours: object, owner: str, path: str = "") -> None:
+def check_same(state: Any, name: str, ours: object, owner: str, path: str = "", cure: str = "") -> None:
     """Checks that a field is equal to the value `ours` of the `owner` that loads the state, e.g. "the loader here"."""
     value = field(state, name, path)
     if value != ours or type(value) is not type(ours):
-        raise bad_state(path + name, value, f"{owner} has {name}={ours!r}; it must be the same as in the state")
+        right = f"{owner} has {name}={ours!r}; it must be the same as in the state{cure and ': '}{cure}"
+        raise bad_state(path + name, value, right)
 
 
 def hash_of(value: object, digest_size: int = 8) -> str:

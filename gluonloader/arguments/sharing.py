@@ -15,9 +15,9 @@ from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
 from ..executors.shared.fingerprint import fingerprints
 from ..executors.shared.meeting import Meeting
 from ..executors.shared.messages import CONTENT
+from ..lengths import length_if_known
 from ..loading.among_ranks import ranks_of
 from ..loading.choice import Options
-from ..loading.lengths import length_if_known
 from ..work.task import Job
 from .batching import Batching
 
@@ -59,6 +59,7 @@ def share_workers(
     meeting = Meeting(share, dataset, int(ranks.index), int(ranks.count), facts, options.start_method, timeout)
     if in_server:
         dataset.length = meeting.join_ahead(job).length
+        dataset.has_length = dataset.length is not None
     return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 

@@ -94,7 +94,8 @@ def _check_users_order(name: str, order: Any, ranks: Ranks) -> None:
         kind = type(drawn).__name__
         cure = "pass a seeded generator if it accepts one" if ours is None else f"pass seed=... to the {kind}"
         right = f"this {kind} has no seed, so its order differs between the ranks; {cure}, with one seed for all ranks"
-        more = "" if name == "batch_sampler" else ", or pass shuffle=True and seed=... to the loader instead"
+        replaceable = name == "sampler" and kind == "RandomSampler"
+        more = ", or pass shuffle=True and seed=... to the loader instead" if replaceable else ""
         raise bad_argument(name, order, right + more)
     if isinstance(order, BatchSampler) and order.last_batch == "rollover":
         right = "last_batch='rollover' moves samples from rank to rank; pass sampler=..., batch_size=... and "

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..lengths import length_if_known
 from ..position import indices as position
 from ..position.progress import Start
 from ..sampler.base import changes_of
 from ..sampler.users import UsersEpochs, epochs_of, set_epoch, snapshot, stateful_part
 from ..state import State, add_checksum
 from .among_ranks import Comparison
-from .lengths import length_if_known
 from .plan import IndexPlan, Plan, Started
 
 T = TypeVar("T")

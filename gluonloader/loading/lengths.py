@@ -6,14 +6,7 @@ from typing import Any
 
 from ..describe import class_name, counted
 from ..errors import warn
-
-
-def length_if_known(dataset: Any) -> int | None:
-    """The length of a dataset; None if it has none or, as in tf.data, the length is unknown."""
-    try:
-        return len(dataset)
-    except TypeError:
-        return None
+from ..lengths import length_if_known
 
 
 class LengthCheck:

@@ -10,12 +10,12 @@ from ..dataset.iterable import filters, makes_shards, unwrap
 from ..dataset.opening import part_of
 from ..describe import class_name, counted, describe
 from ..errors import bad_argument, warn
+from ..lengths import length_if_known
 from ..position import shards as position
 from ..position.shards import Leftover, Shards
 from ..ranks import Ranks
 from ..sampler.passes import warn_of_overlap
 from ..state import State
-from .lengths import length_if_known
 from .plan import Plan
 from .plan.quota import Lengths, Quota, check_stop
 from .plan.shards import ShardPlan

@@ -18,6 +18,7 @@ from ..executors.base import Executor, usual_window
 from ..executors.serial import SerialExecutor
 from ..executors.shared.dataset_in_server import DatasetInServer
 from ..interrupts import Uninterrupted
+from ..lengths import length_if_known
 from ..limits import has_gil
 from ..locks import Lock
 from ..options import Ray
@@ -29,7 +30,6 @@ from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
 from ..work.usage import NOTHING_SPENT, Usage, WorkerStats
 from .choice import Choice, Options, possible, suited
-from .lengths import length_if_known
 
 if TYPE_CHECKING:
     from ..statistics.stats import LoaderStats

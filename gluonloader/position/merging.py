@@ -51,6 +51,8 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
     Raises:
         ValueError: a state is missing, comes twice, or does not fit the other states; the text says which.
     """
+    if isinstance(states, (str, bytes, Mapping)):
+        raise ValueError("states: it is a single state; pass a list with the state of each rank")
     given = [parse_state(state) for state in states]
     if given and not _is_of_rank(given[0]) and all(state == given[0] for state in given):
         return given[0]  # a single process has saved it, or it is merged already, and all ranks have loaded it

@@ -11,6 +11,7 @@ from .cut import batches_of
 
 _SHARED: Final = ("divides", "batch_size", "last_batch", "length", "seed", "epoch", "batch", "offset")
 _TOGETHER: Final = "save the states of all ranks after the same number of batches, with in_order=True"
+_ONE_SEED: Final = "pass the same seed=... on all ranks; from these states, load that of rank 0 on each rank"
 
 
 def merge_orders(states: Sequence[State]) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def _check_fits(state: State, rank: int, first: State) -> None:
     for name in _SHARED:
         if field(state, name) != field(first, name):
             right = f"rank {rank} has another {name} than rank 0, which has {name}={first[name]!r}"
-            raise bad_state(name, state[name], f"{right}; {_TOGETHER}")
+            raise bad_state(name, state[name], f"{right}; {_ONE_SEED if name == 'seed' else _TOGETHER}")
     if field(state, "sampler") != field(first, "sampler"):
         raise ValueError(f"states: rank {rank} and rank 0 divide different orders; pass the states of one run")
 

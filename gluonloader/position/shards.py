@@ -17,6 +17,8 @@ from ..work.in_flight import InFlight
 from ..work.task import Chunk, Hint
 from .error_count import count_in
 
+_CURES = {"num_shards": "pass IterableDataset(dataset, num_shards=...); the default depends on workers and ranks"}
+
 LeftoverKey = tuple[int, int, int, int]  # epoch, shard, number of the chunk, and number of the first sample in it
 
 
@@ -244,7 +246,7 @@ def check(shards: Shards, state: State) -> None:
         raise ValueError(f"state: {what}, but this is rank {shards.rank} of {shards.ranks}; {right}")
     for name, ours in shards.state().items():
         if "ranks" in state or name not in ("rank", "ranks"):
-            check_same(state, name, ours, "this loader")
+            check_same(state, name, ours, "this loader", cure=_CURES.get(name, ""))
     every = replace(shards, rank=0, ranks=1)
     read = shards if "ranks" in state else every  # the shards that the state describes
     ended = _check_ended(read, state)

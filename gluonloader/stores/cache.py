@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -378,11 +379,19 @@ def _file_systems(path: str) -> Iterator[str]:
     """The kinds of the file systems that contain a path, innermost first."""
     path = os.path.realpath(path)
     try:
-        with open("/proc/self/mounts") as file:
-            mounts = [line.split()[1:3] for line in file]
+        with open("/proc/self/mounts", "rb") as file:
+            mounts = [[_unescaped(field) for field in line.split()[1:3]] for line in file]
     except OSError:
         return
-    containing = [(len(point), number, kind) for number, (point, kind) in enumerate(mounts)
-                  if os.path.commonpath([path, point.encode().decode("unicode_escape")]) == point]  # fmt: skip
+    containing = [
+        (len(point), number, kind)
+        for number, (point, kind) in enumerate(mounts)
+        if os.path.commonpath([path, point]) == point
+    ]
     for *_, kind in sorted(containing, reverse=True):
         yield kind
+
+
+def _unescaped(field: bytes) -> str:
+    """A field of /proc/mounts, where a space is written as an octal number."""
+    return os.fsdecode(re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), field))

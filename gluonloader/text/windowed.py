@@ -22,7 +22,7 @@ from ..checks import check_flags, check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
-from ..lengths import checksum_of_lengths
+from ..lengths import checksum_of_lengths, length_if_known
 from ..messages import message
 from ..sampler.base import SeededSampler, check_ints, check_orders_documents, copy_of, order_of
 from ..sampler.passes import Integers, Order, UnknownLength, as_keys, can_change, change_from, length_of
@@ -259,8 +259,8 @@ class WindowedSampler(SeededSampler):
     def check_fits(self, dataset: Any, ranks: int) -> None:
         """See `OrderedSampler`."""
         documents = getattr(dataset, "documents", dataset)  # those of a PackedDataset
-        count = len(documents) if hasattr(documents, "__len__") else len(self.lengths)
-        if count != len(self.lengths):
+        count = length_if_known(documents)
+        if count not in (None, len(self.lengths)):
             what = f"there are {count:,} documents, but lengths of {len(self.lengths):,}, which the sampler plans with"
             raise ValueError(f"dataset: {what}; pass the lengths of this dataset, or Subset(documents, indices)")
 

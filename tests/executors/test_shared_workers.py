@@ -106,6 +106,27 @@ def test_a_dataset_that_a_function_returns_is_built_once(tmp_path):
         assert (batches, length, samples, again) == (own, len(own), 40, own[1])
 
 
+def test_a_function_may_return_a_dataset_whose_sampler_decides_its_length():
+    documents = [[1, 2, 3], [4, 5], [6]] * 10
+
+    def packed(dataset, **options):
+        sampler = gl.text.PackingSampler([3, 2, 1] * 10, 4, seed=0)
+        return gl.DataLoader(dataset, 2, sampler=sampler, batchify_fn=tokens_of, **options)
+
+    def tokens_of(rows):
+        return [np.concatenate(row.tokens).tolist() for row in rows]
+
+    def build():
+        return gl.text.PackedDataset(documents)
+
+    with packed(build(), seed=0) as loader:
+        own = list(loader)
+    with packed(build, seed=0, num_workers=1, ranks=gl.Ranks(0, 1, share=new_name())) as loader:
+        assert list(loader) == own
+        with pytest.raises(TypeError, match="has no length; pass a sampler"):
+            len(loader.dataset)
+
+
 def read_with_few_files(rank, number, name, workers, together):
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     with loader_of(rank, number, name, Pids(400 * number), num_workers=workers, prefetch=30) as loader:

@@ -219,7 +219,10 @@ WRONG = [
         {"input_ids": [1, 2], "attention_mask": [1, 0]},
         r"document 0 has padding, where its `attention_mask` is 0; token",
     ),
-    ({"ids": [1, 2, 3]}, r"document 0 is a dict without an array of tokens in field='input_ids'"),
+    (
+        {"ids": [1, 2, 3]},
+        r"document 0 is a dict with the keys \['ids'\] without an array of tokens in field='input_ids'; pass",
+    ),
     ({"input_ids": [1.5, 2, 3]}, r"document 0 is an array of shape \(3,\) and dtype float64, but tokens are ints"),
 ]
 
@@ -244,7 +247,10 @@ def test_other_arrays_of_a_tuple_have_no_names():
 
 def test_a_dict_needs_the_name_of_its_tokens():
     (row,) = PackingSampler([3], SIZE, seed=0)
-    with pytest.raises(TokenError, match=r"tokens are ints of shape \(N,\); check `field`, e.g. field='ids'"):
+    with pytest.raises(
+        TokenError,
+        match=r"is a dict with the keys \['ids'\], but tokens are ints of shape \(N,\); check `field`, e.g. field='ids'",
+    ):
         PackedDataset([{"ids": [1, 2, 3]}])[row]
 
 

@@ -29,11 +29,13 @@ class DatasetInServer:
 
     Attributes:
         length: the length, if it is known; the server tells it.
+        has_length: False if the server has said that there is none; a sampler then decides what an epoch has.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
         self.length: int | None = None
+        self.has_length = True
         self._here: Any = None
 
     def __reduce__(self) -> Any:
@@ -57,6 +59,8 @@ class DatasetInServer:
         return self._here
 
     def __len__(self) -> int:
+        if not self.has_length:
+            raise TypeError(f"what {self!r} returns has no length; pass a sampler, such as a PackingSampler")
         if self.length is None:
             self.length = len(self.build())
         return self.length

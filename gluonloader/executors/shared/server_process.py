@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ... import frameworks
+from ...lengths import length_if_known
 from ...wire.descriptors import receive
 from ...wire.ends import track_end
 from ...wire.greeting import MESSAGE_BYTES
@@ -131,7 +132,7 @@ def _build(job: Job) -> tuple[Job, RankWelcome]:
     if not isinstance(job.dataset, DatasetInServer):
         return job, RankWelcome(os.getpid())
     dataset = job.dataset.build()
-    return replace(job, dataset=dataset), RankWelcome(os.getpid(), len(dataset), fingerprint(dataset))
+    return replace(job, dataset=dataset), RankWelcome(os.getpid(), length_if_known(dataset), fingerprint(dataset))
 
 
 def _tell_of(error: BaseException, listener: socket.socket, connections: Iterable[socket.socket]) -> None:
