@@ -81,7 +81,7 @@ class BatchBytes:
     def array(self, pieces: list[Piece], offset: int, shape: Any, dtype: Any, strides: Any) -> NDArray[Any]:
         """The array at `offset`: over one of the `pieces`, or a copy."""
         array: NDArray[Any]
-        dtype = _dtype_of(dtype)
+        dtype = _dtype_of(dtype) if type(dtype) is str else dtype  # equal dtypes may differ in their metadata
         for piece in pieces:
             if piece.start <= offset < piece.stop:
                 array = np.ndarray(shape, dtype, piece.memory, offset - piece.start, strides)
