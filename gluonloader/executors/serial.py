@@ -130,10 +130,11 @@ class SerialExecutor:
         return batch
 
     def _start(self, task: Task) -> None:
-        running = self._maker.running()
+        running, generators = self._maker.running(), PreservedGenerators()
         try:
             with running:
-                self._maker.start(task.epoch)
+                with generators:  # worker_init_fn may seed them
+                    self._maker.start(task.epoch)
                 self._maker.find_generators()
                 reading = self._job.reading
                 held = self._maker.held if reading.reseed_generators else held_by(self._job)
@@ -145,6 +146,7 @@ class SerialExecutor:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
         finally:
             running.restore()
+            generators.restore()
         self._started = True
 
 

@@ -188,6 +188,20 @@ def as_source(dataset):
     return IterableDataset(dataset) if isinstance(dataset, Stream) else dataset
 
 
+def test_a_worker_init_fn_that_seeds_leaves_the_numbers_of_the_caller():
+    def init(worker):
+        random.seed(5)
+        np.random.seed(5)
+
+    random.seed(1)
+    np.random.seed(1)
+    expected = random.random(), np.random.rand()
+    random.seed(1)
+    np.random.seed(1)
+    assert len(list(DataLoader(range(4), 2, seed=3, worker_init_fn=init))) == 2
+    assert (random.random(), np.random.rand()) == expected
+
+
 class Alarm(Exception):
     """What the signal handler of a program raises."""
 
