@@ -351,6 +351,8 @@ class Epochs:
             set_generators = self._next.set_generators
             self._next = Next(plan.epoch + 1, plan)
         epoch.replace(executor, plan)
+        if self.source.draws_late:
+            epoch.draw_ahead()
         set_generators()
 
     def fit(self, fields: State, new_batch_size: bool = False) -> State:

@@ -288,6 +288,16 @@ def test_an_interrupted_start_is_repeated_in_the_same_order(local_way, alarms, k
             assert read(loader) == expected(4), signalled.where
 
 
+def test_an_iterator_that_loads_a_position_keeps_its_order_if_another_epoch_is_set(local_way):
+    with local_way.loader(range(LENGTH), **KINDS["late"]()) as loader:
+        state = loader.state_dict()
+        loader.set_epoch(3)
+        iterator = iter(loader)
+        iterator.load_state_dict(state)
+        loader.set_epoch(5)
+        assert [batch.tolist() for batch in iterator] == expected(0)
+
+
 def test_an_error_of_set_epoch_loses_no_batch_and_comes_with_the_next_epoch(local_way):
     class Refuses(Readable):
         def set_epoch(self, epoch):
