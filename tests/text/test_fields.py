@@ -249,7 +249,7 @@ def test_a_dict_needs_the_name_of_its_tokens():
     (row,) = PackingSampler([3], SIZE, seed=0)
     with pytest.raises(
         TokenError,
-        match=r"is a dict with the keys \['ids'\], but tokens are ints of shape \(N,\); check `field`, e.g. field='ids'",
+        match=r"a dict with the keys \['ids'\], but tokens are ints of shape \(N,\); check `field`, e.g. field='ids'",
     ):
         PackedDataset([{"ids": [1, 2, 3]}])[row]
 
