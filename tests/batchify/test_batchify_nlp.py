@@ -9,8 +9,7 @@ from conftest import FORK, SERIAL, load_or_skip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import AsList, Dict, Group, Pad, Stack, batchify
-from gluonloader.batchify import NamedTuple
+from gluonloader import AsList, Group, Pad, Stack, batchify
 from gluonloader.buckets import (
     ConstWidthBucket,
     ExpWidthBucket,
@@ -23,7 +22,6 @@ from gluonloader.buckets import (
 from gluonloader.errors import BatchifyError
 
 Point = namedtuple("Point", ["x", "y"])
-Tuple, List = batchify.Tuple, batchify.List
 
 
 def same(batch, expected):
@@ -91,66 +89,28 @@ def test_without_an_axis_the_mask_has_the_shape_of_the_batch(shapes, round_to):
     assert batch.shape == (len(shapes), *batch.shape[1:])
 
 
-def test_the_mask_follows_the_lengths():
-    samples = [np.ones((2, 3)), np.ones((1, 3))]
-    batch, lengths, mask = Pad(axis=0, ret_length=True, mask=True)(samples)
-    assert batch.shape == (2, 2, 3)
-    assert lengths.tolist() == [2, 1]
-    assert mask.tolist() == [[True, True], [True, False]]
-    assert Pad(mask=True)(samples)[1].shape == (2, 2, 3)
-    with pytest.raises(BatchifyError, match="so there is no axis 1 to pad"):
-        Pad(axis=1, mask=True)([[1], [2]])
-
-
-def test_only_the_padded_axis_is_rounded():
-    samples = [np.ones((2, 3)), np.ones((2, 1))]
-    assert Pad(round_to=4, axis=1)(samples).shape == (2, 2, 4)
-    assert Pad(round_to=4)(samples).shape == (2, 4, 4)
-
-
-def test_fields_have_values_of_their_own_by_composition():
-    tokens, labels = Group(Pad(val=0), Pad(val=-1))([([1, 2], [1]), ([3], [2, 3])])
-    assert tokens.tolist() == [[1, 2], [3, 0]]
-    assert labels.tolist() == [[1, -1], [2, 3]]
-
-
 @pytest.mark.parametrize(
-    ("axis", "samples", "position", "text"),
+    ("pad", "samples", "position", "text"),
     [
         (
-            0,
+            Pad(axis=0),
             [np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 3))],
             2,
-            "it has size 3 along axis 1, but other samples have size 2",
+            "size 3 along axis 1, but .* have size 2",
         ),
-        (
-            -1,
-            [np.ones((1, 2)), np.ones((2, 5)), np.ones((1, 3))],
-            1,
-            "it has size 2 along axis 0, but other samples have size 1",
-        ),
-        (0, [[1], [2], [[3]]], 2, "it has 2 axes, but other samples have 1 axes"),
-        (1, [[1], [2]], 0, "it has 1 axes, so there is no axis 1 to pad"),
-        (-2, [[1], [2]], 0, "it has 1 axes, so there is no axis -2 to pad"),
-        (0, [1, 2], 0, "it has 0 axes, so there is no axis 0 to pad"),
+        (Pad(axis=-1), [np.ones((1, 2)), np.ones((2, 5)), np.ones((1, 3))], 1, "size 2 along axis 0, but .* size 1"),
+        (Pad(axis=0), [[1], [2], [[3]]], 2, "2 axes, but other samples have 1 axes"),
+        (Pad(axis=1), [[1], [2]], 0, "1 axes, so there is no axis 1 to pad"),
+        (Pad(axis=1, mask=True), [[1], [2]], 0, "1 axes, so there is no axis 1 to pad"),
+        (Pad(axis=-2), [[1], [2]], 0, "1 axes, so there is no axis -2 to pad"),
+        (Pad(axis=0), [1, 2], 0, "0 axes, so there is no axis 0 to pad"),
+        (Pad(ret_length=True), [1, 2], 0, "0 axes"),
     ],
 )
-def test_a_sample_that_differs_elsewhere_is_named(axis, samples, position, text):
-    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: {text}") as caught:
-        Pad(axis=axis)(samples)
+def test_a_sample_that_differs_elsewhere_is_named(pad, samples, position, text):
+    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: it has {text}") as caught:
+        pad(samples)
     assert caught.value.row == position
-
-
-def test_numbers_have_no_length():
-    with pytest.raises(BatchifyError, match="it has 0 axes"):
-        Pad(ret_length=True)([1, 2])
-
-
-def test_the_place_in_a_structure_is_named():
-    fn = Dict({"a": Group(Stack(), Pad(axis=0))})
-    with pytest.raises(BatchifyError) as caught:
-        fn([{"a": (1, np.ones((1, 2)))}, {"a": (1, np.ones((2, 2)))}, {"a": (1, np.ones((1, 3)))}])
-    assert (caught.value.row, caught.value.path) == (2, "['a'][1]")
 
 
 # -- Pad: value and dtype ---------------------------------------------------------------------------------------------
@@ -214,6 +174,7 @@ def test_an_empty_list_has_no_dtype():
         ({"dtype": "integer"}, "dtype='integer': must be a NumPy dtype or None"),
         ({"round_to": 1.5}, "round_to=1.5: must be an int >= 1"),
         ({"round_to": 0}, "round_to=0: must be an int >= 1"),
+        ({"round_to": -1}, "round_to=-1: must be an int >= 1"),
         ({"mask": "causal"}, "mask='causal': must be True or False"),
         ({"ret_length": "yes"}, "ret_length='yes': must be True or False"),
     ],
@@ -247,7 +208,7 @@ def test_an_int_of_a_tensor_that_does_not_fit_in_the_dtype_is_an_error():
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_a_loader_yields_batches_lengths_and_masks(way):
     data = [(list(range(i + 1)), i) for i in range(6)]
-    fn = Tuple(Pad(-1, np.int32, axis=0, ret_length=True, mask=True), Stack())
+    fn = Group(Pad(-1, np.int32, axis=0, ret_length=True, mask=True), Stack())
     with way.loader(data, 3, batchify_fn=fn) as loader:
         (first, lengths, mask), numbers = list(loader)[1]
     assert same(mask, first >= 0)
@@ -260,23 +221,8 @@ def test_a_loader_yields_batches_lengths_and_masks(way):
 
 
 def test_tuple_and_list_are_group_and_as_list():
-    assert (Tuple, List) == (Group, AsList)
+    assert (batchify.Tuple, batchify.List) == (Group, AsList)
     assert {"Tuple", "List"} <= set(batchify.__all__)
-
-
-@pytest.mark.parametrize("fn", [Tuple(Stack(), List()), Tuple([Stack(), List()]), Tuple((Stack(), List()))])
-def test_functions_of_a_tuple_come_one_by_one_or_in_a_sequence(fn):
-    numbers, names = fn([(1, "a"), [2, "b"]])
-    assert numbers.tolist() == [1, 2]
-    assert names == ["a", "b"]
-
-
-@pytest.mark.parametrize("fns", [[Stack(), List()], (Stack(), List()), {"y": List(), "x": Stack()}])
-def test_functions_of_a_named_tuple_are_a_list_a_tuple_or_a_dict(fns):
-    batch = NamedTuple(Point, fns)([Point(1, "a"), Point(2, "b")])
-    assert type(batch) is Point
-    assert batch.x.tolist() == [1, 2]
-    assert batch.y == ["a", "b"]
 
 
 # -- Beside GluonNLP itself -------------------------------------------------------------------------------------------

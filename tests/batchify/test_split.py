@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import gluonloader.mxnet
 from gluonloader import AsList, Dict, Group, Pad, Split, Stack
 from gluonloader.errors import BatchifyError
-from gluonloader.memory import set_allocator
 
 
 @given(parts=st.integers(1, 8), more=st.integers(0, 40))
@@ -35,23 +34,6 @@ def test_each_part_is_a_batch_of_its_own():
 def test_one_part_is_a_list_too():
     (batch,) = Split(1)([1, 2])
     assert batch.tolist() == [1, 2]
-
-
-def test_the_arrays_of_every_part_are_made_in_the_batchs_own_memory():
-    made = []
-
-    def allocate(shape, dtype):
-        made.append(np.empty(shape, dtype))
-        return made[-1]
-
-    set_allocator(allocate)
-    try:
-        batch = Split(2, Group(Stack(), Pad(ret_length=True)))([(i, [i] * i) for i in range(1, 5)])
-    finally:
-        set_allocator(None)
-    arrays = [array for numbers, (rows, lengths) in batch for array in (numbers, rows, lengths)]
-    assert len(arrays) == 6
-    assert all(array is own for array, own in zip(arrays, made, strict=True))
 
 
 @pytest.mark.parametrize(
