@@ -190,6 +190,10 @@ def test_batchify_functions_nest():
     (Pad(dtype="int64"), [np.uint64([2**63])], 0, "", f"{2**63} does not fit in dtype=int64"),
     (Pad(dtype="int64"), [np.uint64([2**63]), np.array([-1])], 0, "", f"{2**63} does not fit in dtype=int64"),
     (Append(), [1, None], 1, "", "it is None, which cannot be stacked"),
+    *[(fn, [np.ma.array([1, 2], mask=[0, 1])] * 2, 0, "", "whose mask would be lost")
+      for fn in (Pad(), Stack(), Append())],
+    *[(Group(Stack(), Stack()), [sample] * 2, 0, "", "Group needs a tuple or list of 2 fields")
+      for sample in ({1, 2}, "ab", b"ab")],
     (Group(Stack(), Stack()), [(1, 2), (1, 2, 3)], 1, "", "3 fields, but Group has 2 functions"),
     (Group(AsList(), Pad()), [(1, [1]), (1, [[1]]), (1, [1])], 1, "[1]", "2 axes, but other samples have 1 axes"),
     (Dict({"a": Stack(), "b": Stack()}), [{"a": 1, "b": 2}, {"c": 1}], 1, "", "no key 'a', 'b'"),

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from bulk_reads import arrays, assert_bulk_is_the_same, assert_same, columns, outcome
+from bulk_reads import assert_bulk_is_the_same, assert_same, columns, outcome
 from conftest import FORK, OVER_RAY, SERIAL, THREAD, WAYS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -279,25 +279,6 @@ def test_parts_that_differ_come_one_by_one_and_in_order():
     assert_bulk_is_the_same(names, [0, 3])
 
 
-@given(data=st.data(), length=st.integers(1, 8))
-def test_array_datasets_read_in_bulk_what_they_read_one_by_one(data, length):
-    parts = [data.draw(arrays(length)), *[data.draw(columns(length)) for _ in range(data.draw(st.integers(0, 2)))]]
-    dataset = ArrayDataset(*parts)
-    if data.draw(st.booleans()):
-        dataset = ConcatDataset(dataset, ArrayDataset(*parts))
-    indices = data.draw(st.lists(st.integers(-length, length - 1), min_size=1, max_size=9))
-    assert_bulk_is_the_same(dataset, indices)
-
-
-def test_memory_mapped_arrays_are_read_in_bulk(tmp_path):
-    mapped = np.lib.format.open_memmap(tmp_path / "rows.npy", "w+", np.float32, (6, 2))
-    mapped[:] = np.arange(12).reshape(6, 2)
-    dataset = ArrayDataset(mapped, list("abcdef"))
-    batch = default_batchify(dataset.__getitems__([5, 0]))
-    assert_same(batch, (np.array([[10, 11], [0, 1]], np.float32), ["f", "a"]))
-    assert_same(batch, default_batchify([dataset[5], dataset[0]]))
-
-
 def test_keys_that_are_no_ints_mean_what_they_mean_one_by_one():
     dataset = ArrayDataset(np.arange(6).reshape(3, 2))
     assert_same(default_batchify(dataset.__getitems__([(0, 1), (2, 0)])), np.array([1, 4]))
@@ -353,25 +334,19 @@ def test_nobody_offers_what_gains_nothing():
         assert hasattr(dataset, "__getitems__")
 
 
-def failing(sample):
+def failing(sample, error=KeyError):
     if sample["n"] == 7:
-        raise KeyError("seven")
+        raise error("seven")
     return sample
 
 
-def test_an_error_in_a_transform_names_the_sample():
-    for dataset in (Bulk(10).transform(failing), Plain(10).transform(failing).transform(list, batched=True)):
-        with pytest.raises(KeyError, match="seven") as caught:
+@pytest.mark.parametrize("error", [KeyError, StopIteration])
+def test_an_error_in_a_transform_names_the_sample(error):
+    function = functools.partial(failing, error=error)
+    for dataset in (Bulk(10).transform(function), Plain(10).transform(function).transform(list, batched=True)):
+        with pytest.raises(error, match="seven") as caught:
             dataset.__getitems__([3, 7, 8])
         assert "gluonloader: sample 7 of a bulk read" in caught.value.__notes__
-
-
-def test_a_stop_iteration_in_a_transform_is_no_end():
-    def stop(sample):
-        raise StopIteration
-
-    with pytest.raises(StopIteration):
-        Bulk(3).transform(stop).__getitems__([0, 1])
 
 
 def test_a_batched_transform_runs_once_for_a_batch():

@@ -269,46 +269,35 @@ def test_a_list_of_urls_starts_no_thread_that_forked_workers_would_lack():
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-@needs_fsspec
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (("memory://none/*.bin",), "no file matches this pattern; files of memory:// exist only in the process"),
-        (
-            (["memory://a", "file://b"],),
-            "'file://b' and 'memory://a' are not in the same filesystem; pass their",
-        ),
-        ((["memory://a", "b"],), "'b' and 'memory://a' are not in the same filesystem"),
-        ((["simplecache::memory://a", "memory://a"],), "are not in the same filesystem"),
-        (("*", "s3"), "fs='s3': must be a filesystem of fsspec"),
-        (("s4://bucket/*",), r"s4://bucket/\*: Protocol not known: s4"),
-    ],
-)
-def test_wrong_filesystems_are_refused(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        FileDataset(*arguments)
-
-
-@needs_fsspec
-def test_a_filesystem_for_coroutines_is_refused(tmp_path):
+def asynchronous_files():
     from remote_files import ManyAtOnce
 
-    with pytest.raises(ValueError, match="make it without asynchronous=True"):
-        FileDataset("*", ManyAtOnce(tmp_path, asynchronous=True))
+    return ManyAtOnce("/", asynchronous=True)
 
 
 @needs_fsspec
-def test_the_library_for_a_protocol_is_missing(monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (
+            ("memory://none/*.bin",),
+            ValueError,
+            "no file matches this pattern; files of memory:// exist only in the",
+        ),
+        ((["memory://a", "file://b"],), ValueError, "'file://b' and 'memory://a' are not in the same filesystem; pass"),
+        ((["memory://a", "b"],), ValueError, "'b' and 'memory://a' are not in the same filesystem"),
+        ((["ftp://one/a", "ftp://two/a"],), ValueError, "'ftp://two/a' and 'ftp://one/a' are not in the same filesys"),
+        ((["simplecache::memory://a", "memory://a"],), ValueError, "are not in the same filesystem"),
+        (("*", "s3"), ValueError, "fs='s3': must be a filesystem of fsspec"),
+        (("*", asynchronous_files), ValueError, "make it without asynchronous=True"),
+        (("s4://bucket/*",), ValueError, r"s4://bucket/\*: Protocol not known: s4"),
+        ((["s3://bucket/a"],), ImportError, "^s3://bucket/a: Install s3fs to access S3$"),
+    ],
+)
+def test_wrong_filesystems_are_refused(arguments, error, text, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ImportError, match="^s3://bucket/a: Install s3fs to access S3$"):
-        FileDataset(["s3://bucket/a"])
-
-
-@needs_fsspec
-def test_hosts_are_not_mixed_up():
-    urls = ["ftp://one/a", "ftp://two/a"]
-    with pytest.raises(ValueError, match="'ftp://two/a' and 'ftp://one/a' are not in the same filesystem"):
-        FileDataset(urls)
+    with pytest.raises(error, match=text):
+        FileDataset(*(argument() if callable(argument) else argument for argument in arguments))
 
 
 @needs_fsspec

@@ -113,11 +113,23 @@ def test_what_can_be_iterated_only_once_is_refused():
         check_iterable(again)
 
 
-def test_wrong_arguments():
-    with pytest.raises(ValueError, match="source=5: pass an iterable, or a function that returns an iterator"):
-        IterableDataset(5)
-    with pytest.raises(ValueError, match="count=-1: must be an int >= 0"):
-        IterableDataset(count).take(-1)
+NUMBERS = IterableDataset(count)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: IterableDataset(5), "source=5: pass an iterable, or a function that returns an iterator"),
+        (lambda: NUMBERS + 5, "source=5: pass an iterable, or a function that returns an iterator"),
+        (lambda: NUMBERS + count(), "source=.*only once"),
+        (lambda: NUMBERS.take(-1), "count=-1: must be an int >= 0"),
+        (lambda: NUMBERS + Rewound(), "it is a single iterator; pass a function that makes a new one"),
+        (lambda: IterableDataset(Rewound()).transform(str) + NUMBERS, "it is a single iterator; pass a function that"),
+    ],
+)
+def test_mistakes(make, text):
+    with pytest.raises(ValueError, match=text):
+        make()
 
 
 def test_what_counts_as_iterable():
@@ -183,17 +195,6 @@ def test_joined_datasets_have_a_length_if_all_have_one():
     assert len(sized) == len(list(sized)) == 6
     assert len(sized.take(4) + [1]) == 5
     assert not hasattr(sized + count, "__len__")
-
-
-def test_what_cannot_be_joined_is_refused():
-    numbers = IterableDataset(count)
-    with pytest.raises(ValueError, match="source=5: pass an iterable, or a function that returns an iterator"):
-        numbers + 5
-    with pytest.raises(ValueError, match="source=.*only once"):
-        numbers + count()
-    for make in (lambda: numbers + Rewound(), lambda: IterableDataset(Rewound()).transform(str) + numbers):
-        with pytest.raises(ValueError, match=r"it is a single iterator; pass a function that makes a new one"):
-            make()
 
 
 def test_a_joined_dataset_that_returns_the_same_iterator_again_is_an_error():
