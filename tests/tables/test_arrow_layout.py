@@ -67,28 +67,6 @@ def test_a_list_of_columns_is_one_array_and_a_text_is_the_column(source):
     assert repr(dataset) == "ArrowDataset(25 rows of 3 columns)"
 
 
-@pytest.mark.parametrize(
-    ("names", "dtype"),
-    [
-        (["a"], np.int32),
-        (["flag"], np.bool_),
-        (("a", "c"), np.int32),
-        (["c", "flag"], np.int8),
-        (["b", "flag"], np.float32),
-        (["a", "b"], np.float64),
-        (["big", "b"], np.float64),
-        (["label", "label"], np.int64),
-    ],
-    ids=str,
-)
-def test_the_dtype_is_the_one_to_which_numpy_promotes(names, dtype, source):
-    dataset = ArrowDataset(source, {"x": names})
-    expected = stacked(*names, dtype=dtype)
-    assert dataset[3]["x"].dtype == dtype
-    batch = gl.default_batchify(dataset.__getitems__(range(ROWS)))
-    assert (batch["x"].dtype, batch["x"].tolist()) == (dtype, expected.tolist())
-
-
 def test_a_column_may_be_in_several_fields_and_keys_may_be_its_name(source):
     dataset = ArrowDataset(source, {"a": ["label", "a"], "label": "label", "c": "a"})
     assert {key: np.array(value).tolist() for key, value in dataset[2].items()} == {"a": [14, 2], "label": 14, "c": 2}
@@ -135,9 +113,12 @@ def test_any_columns_of_numbers_are_those_that_numpy_stacks(columns, group, tmp_
     path = tmp_path_factory.mktemp("stacked") / "t.parquet"
     pq.write_table(whole, path, row_group_size=group)
     for source in (whole, path):
-        batch = gl.default_batchify(ArrowDataset(source, {"x": names}).__getitems__(np.arange(6)))
-        assert batch["x"].dtype == expected.dtype
+        dataset = ArrowDataset(source, {"x": names, "twice": (names[0], names[0])})
+        batch = gl.default_batchify(dataset.__getitems__(np.arange(6)))
+        assert batch["x"].dtype == dataset[3]["x"].dtype == expected.dtype
         np.testing.assert_array_equal(batch["x"], expected)
+        assert batch["twice"].dtype == columns[0].dtype
+        np.testing.assert_array_equal(batch["twice"], np.stack([columns[0]] * 2, axis=1))
 
 
 def test_a_sample_belongs_to_the_program(source):

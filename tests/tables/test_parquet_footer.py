@@ -1,7 +1,6 @@
 """Parquet files that are encrypted or damaged: an error names the file, and no file ends the process."""
 
 import base64
-import os
 import random
 import signal
 
@@ -140,27 +139,6 @@ def test_a_damaged_page_is_found_by_its_checksum(tmp_path):
         ArrowDataset(path)[0]
     assert (caught.value.file, caught.value.column) == (str(path), "x")
     assert ArrowDataset(path, ["n"])[1]["n"] == 1
-
-
-def test_a_file_that_was_replaced_is_noticed(tmp_path):
-    path = tmp_path / "t.parquet"
-    content(path)
-    dataset = ArrowDataset(path)
-    pq.write_table(pa.table(COLUMNS).slice(0, 30), path, row_group_size=10)
-    with pytest.raises(ColumnError, match="its footer is another one than when the dataset was made; make a new"):
-        dataset[0]
-    os.remove(path)
-    with pytest.raises(FileNotFoundError, match="t.parquet"):
-        dataset[0]
-
-
-def test_empty_files_and_folders(tmp_path):
-    (tmp_path / "empty.parquet").touch()
-    (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(ColumnError, match="empty.parquet: not a Parquet file, or a damaged one"):
-        ArrowDataset(tmp_path / "empty.parquet")
-    with pytest.raises(ValueError, match="it is a folder; pass sorted"):
-        ArrowDataset(tmp_path / "folder.parquet")
 
 
 def test_the_footer_says_how_many_nulls_there_are(tmp_path):

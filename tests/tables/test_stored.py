@@ -109,14 +109,6 @@ def test_the_path_is_pickled_and_not_the_data(kind, tmp_path, monkeypatch):
     assert pickle.loads(sent)[-1] == 99_999
 
 
-def test_views_of_them(kind, tmp_path):
-    kind.write(tmp_path)
-    data = kind.open(tmp_path, "images", "labels")
-    joined = gl.ConcatDataset(data.shard(2, 1), data.take(5).transform(lambda rows: rows, batched=True))
-    assert_bulk_is_the_same(joined, [0, 21, 3, -1])
-    assert len(data.filter(lambda image, label=None: image[1] == 3)) == 4
-
-
 def zeroed(image):
     found = int(image.sum())
     image[:] = 0
@@ -239,11 +231,6 @@ def test_layouts_and_versions_of_npy(tmp_path):
         gl.tables.NpyDataset(tmp_path / "two.npy")
 
 
-def test_a_map_in_an_array_dataset_is_pickled_as_its_data(tmp_path):
-    np.save(tmp_path / "x.npy", np.arange(1000))
-    assert len(pickle.dumps(np.load(tmp_path / "x.npy", mmap_mode="r"))) > 8000
-
-
 @pytest.mark.skipif(h5py is None, reason="needs h5py")
 def test_text_and_ragged_rows_of_hdf5(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -312,6 +299,8 @@ def test_blocks_are_the_chunks_of_the_first_column(name, tmp_path):
     (kind,) = (kind for kind in KINDS if kind.name == name)
     if kind.library is None:
         pytest.skip(f"needs the library for {name}")
+    kind.write(tmp_path, chunk=0)
+    assert kind.open(tmp_path, "labels").blocks == [LENGTH]
     kind.write(tmp_path)
     dataset = kind.open(tmp_path, "images", "labels")
     assert dataset.blocks == [7, 7, 7, 7, 7, 6]
@@ -319,12 +308,6 @@ def test_blocks_are_the_chunks_of_the_first_column(name, tmp_path):
     assert repr(dataset).endswith(": images, labels)")
     with SERIAL.loader(dataset, 8, sampler=gl.BlockShuffleSampler(dataset.blocks, seed=0)) as loader:
         assert sorted(label % 10 for _, labels in loader for label in labels) == sorted(COLUMNS["labels"])
-
-
-@pytest.mark.skipif(h5py is None, reason="needs h5py")
-def test_without_chunks_all_rows_are_one_block(tmp_path):
-    write_h5(tmp_path, COLUMNS, 0)
-    assert gl.tables.H5Dataset(tmp_path / "a.h5", "labels").blocks == [LENGTH]
 
 
 @pytest.mark.parametrize(
