@@ -94,12 +94,6 @@ def test_the_layout_of_transformers_has_other_names_and_one_row():
     assert (flat, batch) == ({}, {})
 
 
-def test_samples_may_be_fields_of_dicts_and_lists():
-    rows = list(PackingSampler([2, 3], 8, shuffle=False))
-    batch = PackRows()(PackedDataset([{"ids": [1, 2]}, {"ids": np.array([3, 4, 5])}], field="ids").__getitems__(rows))
-    assert batch["tokens"].tolist() == [[1, 2, 3, 4, 5, 0, 0, 0]]
-
-
 def test_mistakes():
     cases = [
         ({"layout": "columns"}, "layout='columns': must be 'rows', 'flat' or 'transformers'"),

@@ -7,7 +7,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given
+from conftest import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_positions import position, resumed
 
@@ -15,7 +16,8 @@ from gluonloader import BatchSampler, MixtureSampler, RandomSampler, ShardedSamp
 from gluonloader.text import PackingSampler
 
 METHODS = st.sampled_from(["best_fit", "in_order", "split"])
-WHOLE_METHODS = st.sampled_from(["best_fit", "in_order"])
+
+
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
 
@@ -29,54 +31,44 @@ def tokens_of(rows):
     ]
 
 
-def of_documents(lengths, most=None):
-    return [
-        (document, offset) for document, length in enumerate(lengths) for offset in range(min(length, most or length))
-    ]
+def of_documents(lengths):
+    return [(document, offset) for document, length in enumerate(lengths) for offset in range(length)]
 
 
-@given(lengths=LENGTHS, size=st.integers(1, 20), method=METHODS, window=st.integers(1, 70), shuffle=st.booleans())
-def test_each_token_is_in_one_row(lengths, size, method, window, shuffle):
-    sampler = PackingSampler(lengths, size, method=method, window=window, shuffle=shuffle, seed=0)
+@settings(max_examples=examples(200))
+@given(
+    lengths=LENGTHS,
+    size=st.integers(1, 20),
+    method=METHODS,
+    window=st.integers(1, 70),
+    shuffle=st.booleans(),
+    long=st.sampled_from(["split", "truncate", "drop"]),
+)
+def test_each_token_is_in_one_row(lengths, size, method, window, shuffle, long):
+    long = "split" if method == "split" else long
+    sampler = PackingSampler(lengths, size, method=method, window=window, shuffle=shuffle, long=long, seed=0)
     count = sampler.count()
     rows = list(sampler)
-    assert Counter(tokens_of(rows)) == Counter(of_documents(lengths))
+    kept = {
+        "split": lengths,
+        "truncate": [min(length, size) for length in lengths],
+        "drop": [length if length <= size else 0 for length in lengths],
+    }[long]
+    assert Counter(tokens_of(rows)) == Counter(of_documents(kept))
     assert all(0 < sum(row.lengths) <= size for row in rows)
     assert all(length > 0 for row in rows for length in row.lengths)
     assert len(rows) == count
+    if method == "split":
+        assert all(sum(row.lengths) == size for row in rows[:-1])
+    else:  # documents that fit are whole
+        pieces = Counter(document for row in rows for document in row.documents)
+        assert pieces == {document: -(-length // size) for document, length in enumerate(kept) if length}
     stats = sampler.stats()
-    assert (stats.documents, stats.rows, stats.tokens) == (len(lengths), len(rows), sum(lengths))
-    assert stats.dropped == lengths.count(0)
-    assert stats.fill == (sum(lengths) / (len(rows) * size) if rows else 0)
-
-
-@given(lengths=LENGTHS, size=st.integers(1, 20), window=st.integers(1, 70))
-def test_rows_that_are_split_are_full(lengths, size, window):
-    rows = list(PackingSampler(lengths, size, method="split", window=window, seed=0))
-    assert [sum(row.lengths) for row in rows[:-1]] == [size] * (len(rows) - 1)
-
-
-@given(lengths=LENGTHS, size=st.integers(1, 20), method=WHOLE_METHODS)
-def test_documents_that_fit_are_whole(lengths, size, method):
-    rows = list(PackingSampler(lengths, size, method=method, seed=0))
-    pieces = Counter(document for row in rows for document in row.documents)
-    assert pieces == {document: -(-length // size) for document, length in enumerate(lengths) if length}
-
-
-@given(lengths=LENGTHS, size=st.integers(1, 20), method=WHOLE_METHODS)
-def test_long_documents_are_truncated_or_dropped(lengths, size, method):
-    truncating = PackingSampler(lengths, size, method=method, long="truncate", seed=0)
-    assert Counter(tokens_of(truncating)) == Counter(of_documents(lengths, size))
-    assert truncating.stats().cut == sum(length > size for length in lengths)
-    dropping = PackingSampler(lengths, size, method=method, long="drop", seed=0)
-    kept = [length if length <= size else 0 for length in lengths]
-    assert Counter(tokens_of(dropping)) == Counter(of_documents(kept))
-    assert dropping.stats().dropped == sum(length > size or length == 0 for length in lengths)
-
-
-def test_a_long_document_is_an_error_if_you_ask_for_one():
-    with pytest.raises(ValueError, match="document 1 has 9 tokens, but a row has only size=8; pass long='split'"):
-        list(PackingSampler([3, 9], 8, long="error", seed=0))
+    assert (stats.documents, stats.rows, stats.tokens) == (len(lengths), len(rows), sum(kept))
+    assert stats.dropped == kept.count(0)
+    assert stats.fill == (sum(kept) / (len(rows) * size) if rows else 0)
+    if long == "truncate":
+        assert stats.cut == sum(length > size for length in lengths)
 
 
 @given(
@@ -288,14 +280,25 @@ def test_mistakes(arguments, text):
         PackingSampler(**{"lengths": [1, 2], "size": 8, "seed": 0, **arguments})
 
 
-def test_lengths_must_not_be_negative():
-    with pytest.raises(ValueError, match=r"lengths\[1\]=-2: a length must be >= 0"):
-        list(PackingSampler([1, -2], 8, seed=0))
-    for indices, wrong in (([0, 2], 2), ([-1], -1)):
-        with pytest.raises(ValueError, match=f"it yields the index {wrong}, but there are lengths of 2 documents"):
-            list(PackingSampler([1, 2], 8, sampler=indices, seed=0))
-    with pytest.raises(TypeError, match="the indices of documents must be ints, not 'a'"):
-        list(PackingSampler([1, 2], 8, sampler=["a"], seed=0))
+@pytest.mark.parametrize(
+    ("lengths", "arguments", "error", "text"),
+    [
+        (
+            [3, 9],
+            {"long": "error"},
+            ValueError,
+            "document 1 has 9 tokens, but a row has only size=8; pass long='split'",
+        ),
+        ([1, -2], {}, ValueError, r"lengths\[1\]=-2: a length must be >= 0"),
+        ([1, 2], {"sampler": [0, 2]}, ValueError, "it yields the index 2, but there are lengths of 2 documents"),
+        ([1, 2], {"sampler": [-1]}, ValueError, "it yields the index -1, but there are lengths of 2 documents"),
+        ([1, 2], {"sampler": ["a"]}, TypeError, "the indices of documents must be ints, not 'a'"),
+    ],
+)
+def test_wrong_documents_are_named_while_rows_are_planned(lengths, arguments, error, text):
+    sampler = PackingSampler(lengths, 8, seed=0, **arguments)
+    with pytest.raises(error, match=text):
+        list(sampler)
 
 
 @pytest.mark.parametrize("count", [3000, 600_000])

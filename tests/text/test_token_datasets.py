@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ConcatDataset, DataLoader
+from gluonloader import DataLoader
 from gluonloader.errors import TokenError
 from gluonloader.text import TokenDataset
 
@@ -219,11 +219,6 @@ def test_a_loader_reads_windows(prefix):
         assert batches == [[[5, 3, 8, 1], [1, 2, 2, 2]]]
     with pytest.raises(IndexError, match="index 2 is out of range for 2 samples"):
         TokenDataset(prefix).windows(3)[2]
-
-
-def test_joined_datasets(prefix):
-    joined = ConcatDataset(TokenDataset(prefix), TokenDataset([[9, 9]]))
-    assert [sample.tolist() for sample in joined.__getitems__([5, 0])] == [[9, 9], [5, 3, 8]]
 
 
 # -- Mistakes and damages ------------------------------------------------------------------------------------------
