@@ -68,16 +68,22 @@ def test_an_iterable_dataset_of_a_type():
     assert len(again(IterableDataset[str](["a", "b", "c"]))) == 3
 
 
-@pytest.mark.parametrize("make", [DataLoader[int], Numbers])
-@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "start_method": "spawn"}])
-@pytest.mark.spawn
+@pytest.mark.parametrize(
+    ("make", "workers"),
+    [
+        (DataLoader[int], {}),
+        (Numbers, {"num_workers": 2}),
+        pytest.param(Numbers, {"num_workers": 1, "start_method": "spawn"}, marks=pytest.mark.spawn),
+    ],
+)
 def test_a_loader_of_a_type(make, workers):
     with make(Squares(), 3, batchify_fn=sum, **workers) as loader:
         assert isinstance(loader, DataLoader)
         assert isinstance(iter(loader), LoaderIterator)
         assert list(loader) == [5, 9]
-        with again(loader) as other:
-            assert list(other) == [5, 9]
+        if "start_method" not in workers:
+            with again(loader) as other:
+                assert list(other) == [5, 9]
 
 
 def test_annotations_are_evaluated():

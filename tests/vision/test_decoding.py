@@ -83,12 +83,6 @@ def test_a_png_is_decoded_exactly(decoder):
     assert np.array_equal(decode(encode(IMAGE, "PNG")), IMAGE)
 
 
-@pytest.mark.parametrize("kind", ["BMP", "GIF", "WEBP", "TIFF"])
-def test_other_formats_are_decoded_by_pillow(kind):
-    data = encode(IMAGE, kind)
-    assert np.array_equal(decode(data), by_pillow(data))
-
-
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_a_gray_file_becomes_three_equal_channels(decoder, kind):
     data = encode(IMAGE[:, :, 0], kind)
@@ -122,33 +116,12 @@ def test_a_cmyk_jpeg_is_converted_without_a_profile_within_2(decoder, color):
     assert difference(decode(data, color=color), expected) <= 2
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_alpha_is_dropped(decoder, mode):
-    data = encode(picture(1, 61, 83, 4), "PNG", mode)
-    assert np.array_equal(decode(data), by_pillow(data))
-
-
 def test_a_palette_is_applied_and_its_transparency_dropped(decoder):
     file = io.BytesIO()
     pillow.fromarray(IMAGE).quantize(40).save(file, "PNG", transparency=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Pillow: Palette images with Transparency
         assert np.array_equal(decode(file.getvalue()), by_pillow(file.getvalue()))
-
-
-def test_one_bit_becomes_0_and_255(decoder):
-    image = decode(encode(IMAGE, "PNG", "1"))
-    assert set(np.unique(image)) == {0, 255}
-
-
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.skipif(cv2 is None, reason="needs OpenCV to write the files")
-def test_of_16_bits_the_upper_8_remain(decoder, channels):
-    deep = picture(0, 61, 83, channels, np.uint16)
-    data = cv2.imencode(".png", deep)[1].tobytes()
-    upper = (deep >> 8).astype(np.uint8)
-    expected = np.repeat(upper, 3, 2) if channels == 1 else upper[:, :, 2::-1]
-    assert np.array_equal(decode(data), expected)
 
 
 def test_of_16_bits_in_a_tiff_or_pgm_the_upper_8_remain():
@@ -295,6 +268,7 @@ def test_a_rotated_image_is_decoded_into_out(decoder):
         np.zeros((61, 83, 3), np.float32),
         np.zeros((61, 83), np.uint8),
         np.zeros((61, 166, 3), np.uint8)[:, ::2],
+        np.frombuffer(bytes(61 * 83 * 3), np.uint8).reshape(61, 83, 3),  # read-only
         [1],
     ],
 )
@@ -308,13 +282,6 @@ def test_an_out_for_a_rotated_image_is_refused_without_a_shape(decoder):
         decode(encode(IMAGE, exif=orientation(6)), [1], orient=True)
     with pytest.raises(ValueError, match=r"contiguous uint8 array of shape \(83, 61, 3\)$"):
         decode(encode(IMAGE, exif=orientation(6)), np.zeros((61, 83, 3), np.uint8), orient=True)
-
-
-def test_a_read_only_out_is_refused(decoder):
-    out = np.zeros((61, 83, 3), np.uint8)
-    out.flags.writeable = False
-    with pytest.raises(ValueError, match="pass a writable"):
-        decode(encode(IMAGE), out)
 
 
 # -- scaled decode -----------------------------------------------------------------------------------------------------
@@ -428,50 +395,6 @@ def test_bytes_after_the_end_are_ignored(decoder):
     data = encode(IMAGE)
     assert np.array_equal(decode(data + b"\0" * 10), decode(data))
     assert np.array_equal(decode(data + b"\xff\xda some trailer"), decode(data))
-
-
-def test_random_damage_never_crashes(decoder, capfd):
-    rng = np.random.default_rng(0)
-    for data in (encode(IMAGE), encode(IMAGE, "PNG")):
-        for _ in range(150):
-            damaged = bytearray(data)
-            damaged[int(rng.integers(2, len(data)))] ^= int(rng.integers(1, 256))
-            try:
-                image = decode(damaged, max_pixels=100_000)
-            except ImageError:
-                continue
-            assert image.ndim == 3
-
-
-def test_damage_of_other_formats_is_an_image_error():
-    rng = np.random.default_rng(0)
-    for kind in ("BMP", "GIF", "WEBP", "TIFF", "PPM", "ICO", "PCX", "SGI", "DDS"):
-        data = encode(picture(0, 40, 40), kind)
-        for number in range(60):
-            damaged = bytearray(data[: int(rng.integers(0, len(data)))] if number % 2 else data)
-            if number % 2 == 0:
-                for _ in range(3):
-                    damaged[int(rng.integers(0, min(len(data), 200)))] = int(rng.integers(0, 256))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of Pillow, about damaged data
-                try:
-                    decode(damaged, max_pixels=100_000)
-                except ImageError:
-                    continue
-
-
-@pytest.mark.skipif(cv2 is None, reason="Pillow does not notice all wrong checksums")
-def test_a_wrong_checksum_of_a_png_is_an_error(capfd):
-    """Without the error of OpenCV, Pillow would return wrong pixels."""
-    data = encode(IMAGE, "PNG")
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        damaged = bytearray(data)
-        damaged[int(rng.integers(41, len(data) - 16))] ^= 1 << int(rng.integers(8))
-        try:
-            assert np.array_equal(decode(damaged), IMAGE)
-        except ImageError:
-            continue
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])

@@ -186,7 +186,7 @@ def list_of(tmp_path, labels, own_order=True):
 
 
 @pytest.mark.parametrize("own_order", [True, False])
-@pytest.mark.parametrize("labels", [[3, 1, 2], [0.5, 2.0, -1.0], [1, 2.5, 3], [2**70, 1, 1]])
+@pytest.mark.parametrize("labels", [[3, 1, 2], [0.5, 2.0, -1.0], [1, 2.5, 3], [2**70, 2**63 + 5, -7]])
 def test_labels_keep_their_type(tmp_path, labels, own_order):
     entries = list_of(tmp_path, labels, own_order)
     dataset = ImageListDataset(tmp_path, entries)
@@ -202,11 +202,6 @@ def test_labels_keep_their_type(tmp_path, labels, own_order):
 def test_labels_of_numpy_become_numbers_of_python(tmp_path, label, right):
     found = ImageListDataset(tmp_path, list_of(tmp_path, [label]))[0][1]
     assert (found, type(found)) == (right, type(right))
-
-
-def test_large_labels_stay_exact(tmp_path):
-    labels = [3, 2**63 + 5, -7]
-    assert [label for _, label in ImageListDataset(tmp_path, list_of(tmp_path, labels))] == labels
 
 
 def test_several_labels_become_an_array(tmp_path):

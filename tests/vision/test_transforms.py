@@ -314,22 +314,19 @@ def batches_of(way, **arguments):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_augmented_images_do_not_depend_on_the_workers(way):
-    for batch, expected in zip(batches_of(way), batches_of(SERIAL), strict=True):
-        assert np.array_equal(batch, expected)
-
-
-@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
-def test_augmented_images_are_the_same_after_a_resume(way):
-    expected = batches_of(SERIAL)[3:7]
+def test_augmented_images_depend_neither_on_the_workers_nor_on_a_resume(way):
+    expected, batches = batches_of(SERIAL), []
     with way.loader(IMAGES, 3, shuffle=True) as loader:
-        iterator = iter(loader)
-        for _ in range(3):
-            next(iterator)
-        state = loader.state_dict()
-    with way.loader(IMAGES, 3, shuffle=True) as loader:
+        for _ in range(2):
+            for batch in loader:
+                batches.append(batch.copy())
+                if len(batches) == 3:
+                    state = loader.state_dict()
+    for batch, right in zip(batches, expected, strict=True):
+        assert np.array_equal(batch, right)
+    with SERIAL.loader(IMAGES, 3, shuffle=True) as loader:
         loader.load_state_dict(state)
-        for batch, right in zip(loader, expected, strict=True):
+        for batch, right in zip(loader, expected[3:7], strict=True):
             assert np.array_equal(batch, right)
 
 
@@ -355,14 +352,11 @@ def test_transforms_can_be_pickled():
 
 
 def test_repr_shows_the_arguments():
-    compose = transforms.Compose([transforms.CenterCrop(3), transforms.ToTensor(), picture])
-    assert repr(compose) == "Compose(CenterCrop(size=(3, 3), interpolation=1), ToTensor(), picture)"
-
-
-def test_repr_of_the_colour_transforms_shows_the_arguments():
+    compose = transforms.Compose([transforms.CenterCrop(3), transforms.ToTensor(), transforms.RandomHue(0.1), picture])
+    expected = "Compose(CenterCrop(size=(3, 3), interpolation=1), ToTensor(), RandomHue(hue=0.1), picture)"
+    assert repr(compose) == expected
     expected = "RandomColorJitter(brightness=0.4, contrast=0, saturation=0, hue=0)"
     assert repr(transforms.RandomColorJitter(0.4)) == expected
-    assert repr(transforms.RandomHue(0.1)) == "RandomHue(hue=0.1)"
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
