@@ -285,6 +285,8 @@ def test_keys_that_are_no_ints_mean_what_they_mean_one_by_one():
     assert_same(
         default_batchify(SimpleDataset(np.arange(4)).__getitems__([slice(2), slice(2, 4)])), np.array([[0, 1], [2, 3]])
     )
+    rows = Subset(dataset, np.array([[0, 2], [1, 1]]))
+    assert default_batchify(rows.__getitems__([1, 0])).tolist() == [rows[i].tolist() for i in (1, 0)]
 
 
 class Overriding(ArrayDataset):
@@ -517,12 +519,6 @@ def test_what_wraps_a_bulk_read_is_given_a_list():
     with SERIAL.loader(Subset(dataset, range(5, 20)), 5) as loader:
         assert np.concatenate(list(loader)).tolist() == list(range(5, 20))
     assert seen == [list(range(5, 10)), list(range(10, 15)), list(range(15, 20))]
-
-
-def test_rows_of_an_array_of_keys_are_keys():
-    keys = np.array([[0, 2], [1, 1]])
-    dataset = Subset(ArrayDataset(np.arange(6).reshape(3, 2)), keys)
-    assert default_batchify(dataset.__getitems__([1, 0])).tolist() == [dataset[i].tolist() for i in (1, 0)]
 
 
 def test_what_getitems_is_given_is_a_list_of_ints():

@@ -75,15 +75,6 @@ def test_an_array_is_a_view_as_in_a_list_of_arrays():
     assert packed[0].tolist() == [0, 0]
 
 
-def test_it_is_a_dataset(process_way):
-    packed = CompactList([(1, "a"), (2, "b"), (3, "c")])
-    assert list(packed.take(2).transform(lambda number, text: text * number)) == ["a", "bb"]
-    with process_way.loader(packed, 2) as loader:
-        batches = list(loader)
-    assert [numbers.tolist() for numbers, _ in batches] == [[1, 2], [3]]
-    assert [names for _, names in batches] == [["a", "b"], ["c"]]
-
-
 def private_memory(dataset):
     """Bytes that a forked worker has for itself after an epoch."""
     with ONE_FORK.loader(dataset, 1000, batchify_fn=count) as loader:

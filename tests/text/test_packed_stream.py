@@ -175,47 +175,41 @@ def test_a_resume_reads_only_the_last_window_again():
     assert order.index(texts.read[0]) >= 40
 
 
-def test_a_position_of_another_order_is_refused():
-    with DataLoader(packed("indexed"), 2, batchify_fn=PackRows()) as loader:
-        iterator = iter(loader)
-        list(islice(iterator, 5))
+STATEFUL = "stateful stream"
+
+
+def mixed(weights):
+    mixture = MixtureSampler([100, 20], weights=weights, num_samples=100, seed=0)
+    return PackedStream(Texts(120), SIZE, mixture, window=20)
+
+
+def in_order_of(sampler):
+    return PackedStream(Texts(120), SIZE, sampler, window=20)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (packed("indexed"), in_order_of(RandomSampler(120, seed=4)), "sampler"),
+        (packed("indexed"), in_order_of(RandomSampler(119, seed=3)), "sampler"),
+        (packed("indexed"), in_order_of(None), "sampler"),
+        (packed(STATEFUL), packed(STATEFUL, window=30), "window.*must be the same as in the state"),
+        (packed(STATEFUL), packed(STATEFUL, "in_order"), "method.*must be the same as in the state"),
+        (packed(STATEFUL), packed(STATEFUL, align=2), "align.*must be the same as in the state"),
+        (mixed([0.6, 0.4]), mixed([0.1, 0.9]), "sampler.*must be the same"),
+    ],
+)
+def test_a_position_of_another_order_or_other_arguments_is_refused(before, after, text):
+    with DataLoader(before, 2, batchify_fn=PackRows()) as loader:
+        list(islice(loader, 5))
         state = loader.state_dict()
-        iterator.close()
-    for sampler in (RandomSampler(120, seed=4), RandomSampler(119, seed=3), None):
-        data = PackedStream(Texts(120), SIZE, sampler, window=20)
-        with DataLoader(data, 2, batchify_fn=PackRows()) as other:
-            other.load_state_dict(state)
-            with pytest.raises(ValueError, match="sampler"):
-                next(iter(other))
-
-
-def position_after(dataset, taken):
-    with DataLoader(dataset, 2, batchify_fn=PackRows()) as loader:
-        iterator = iter(loader)
-        for _ in range(taken):
-            next(iterator)
-        state = loader.state_dict()
-        iterator.close()
-    return state
-
-
-def test_a_position_of_other_arguments_or_weights_is_refused():
-    state = position_after(packed("stateful stream"), 5)
-    for other in ({"window": 30}, {"method": "in_order"}, {"align": 2}):
-        with DataLoader(packed("stateful stream", **other), 2, batchify_fn=PackRows()) as loader:
-            loader.load_state_dict(state)
-            with pytest.raises(ValueError, match=f"{next(iter(other))}.*must be the same as in the state"):
-                next(iter(loader))
-
-    def mixed(weights):
-        mixture = MixtureSampler([100, 20], weights=weights, num_samples=100, seed=0)
-        return PackedStream(Texts(120), SIZE, mixture, window=20)
-
-    state = position_after(mixed([0.6, 0.4]), 5)
-    with DataLoader(mixed([0.1, 0.9]), 2, batchify_fn=PackRows()) as loader:
+    with DataLoader(after, 2, batchify_fn=PackRows()) as loader:
         loader.load_state_dict(state)
-        with pytest.raises(ValueError, match="sampler.*must be the same"):
+        with pytest.raises(ValueError, match=text):
             next(iter(loader))
+
+
+def test_a_mixture_whose_weights_were_changed_is_refused():
     mixture = MixtureSampler([100, 20], num_samples=100, seed=0)
     mixture.weights = [0.1, 0.9]
     with pytest.raises(ValueError, match="its weights were changed"):

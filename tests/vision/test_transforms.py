@@ -21,11 +21,14 @@ def numbered(height, width):
     return np.stack([rows, columns, rows * 0], 2).astype(np.uint8)
 
 
+NUMBERED = numbered(256, 256)
+
+
 def box_of(part):
     """Where a part of a numbered image lies: left, top, width, height; checks that it is a subarray."""
     top, left, _ = part[0, 0].tolist()
     height, width = part.shape[:2]
-    assert np.array_equal(part, numbered(256, 256)[top : top + height, left : left + width])
+    assert np.array_equal(part, NUMBERED[top : top + height, left : left + width])
     return left, top, width, height
 
 

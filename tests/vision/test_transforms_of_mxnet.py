@@ -65,15 +65,6 @@ def test_to_tensor_normalize_and_cast():
         check(transforms.Cast(dtype)(image), theirs().Cast(dtype)(nd(image)))
 
 
-def test_compose():
-    image = picture(0, 375, 500)
-
-    def composed(module):
-        return module.Compose([module.Resize(300), module.CenterCrop(256), module.ToTensor()])
-
-    check(composed(transforms)(image), composed(theirs())(nd(image)))
-
-
 @pytest.mark.parametrize(
     ("transform", "height", "width"),
     [
