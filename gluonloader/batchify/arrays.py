@@ -32,10 +32,14 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
     """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible."""
     if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
         name, is_nested = type(sample).__qualname__, getattr(sample, "is_nested", False)
+        requires_grad = getattr(sample, "requires_grad", False)
         sample = framework.to_numpy(sample)
         if sample is None:
             if is_nested:
                 raise BatchifyError(IS_NESTED, row, path)
+            if requires_grad:
+                what = f"cannot make a batch of a {name} that requires a gradient; return x.detach()"
+                raise BatchifyError(what, row, path)
             what = f"a {name} that is sparse or quantized, has a gradient or is on a device"
             raise BatchifyError(f"cannot make a batch of {what}; return a dense array in host memory", row, path)
         if dtype is not None and sample.dtype.names:  # a carrier: NumPy would convert its bits

@@ -14,6 +14,8 @@ _WORDS: Final = [
         # The user's function or dataset, in an object of ours.
         (r"\b(batchify_fn|worker_init_fn)\.(collate_fn|worker_init_fn)\b", r"\1"),
         (r"\bdataset\.dataset\b", "dataset"),
+        (r"did you mean ArrayDataset\b", "did you mean TensorDataset"),
+        (r"pad them with Pad\(\) in the batchify_fn", "pad them in the collate_fn, e.g. by gluonloader.Pad()"),
         (r"\bbatchify_fn\b", "collate_fn"),
         (r"\bprefetch\b", "prefetch_factor"),
         (r"\bstart_method\b", "multiprocessing_context"),
@@ -39,7 +41,10 @@ def in_torchs_words(text: str) -> str:
 
 def advice_in_torchs_words(text: str, persistent_workers: bool) -> str:
     """Advice for a loader with or without `persistent_workers`."""
-    return in_torchs_words(text.replace(", or pass auto_reload=True", "") if persistent_workers else text)
+    if persistent_workers:
+        for untrue in (", and each epoch starts when the program asks for it", ", or pass auto_reload=True"):
+            text = text.replace(untrue, "")
+    return in_torchs_words(text)
 
 
 words_of["torch"] = in_torchs_words

@@ -102,6 +102,8 @@ class TestTorch:
         for sample in [torch.ones(4), *unusual, quantized]:
             with pytest.raises(BatchifyError, match="sample 2"):
                 default_batchify([torch.ones(3), torch.ones(3), sample])
+        with pytest.raises(BatchifyError, match=r"a Tensor that requires a gradient; return x.detach\(\)"):
+            default_batchify(unusual[:1])
         with pytest.raises(BatchifyError, match=r"sample 0 .* at \[1\]: .*sparse or quantized, has a gradient"):
             default_batchify([(0, torch.eye(2).to_sparse())])
         with pytest.raises(BatchifyError, match="a Tensor that is sparse or quantized, has a gradient"):

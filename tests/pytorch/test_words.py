@@ -115,11 +115,11 @@ def test_advice_names_only_arguments_of_the_class(persistent):
     assert not re.search(r"\b(prefetch|auto_reload|batchify_fn)\b", advice)
 
 
-@pytest.mark.parametrize(
-    ("persistent", "advice"),
-    [(False, "raise prefetch_factor, or pass persistent_workers=True."), (True, "raise prefetch_factor.")],
-)
-def test_the_advice_for_short_epochs(persistent, advice):
-    assert advice_in_torchs_words("raise prefetch, or pass auto_reload=True.", persistent) == advice
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_advice_for_short_epochs(persistent):
+    start, cure = ", and each epoch starts when the program asks for it", ", or pass auto_reload=True"
+    advice = advice_in_torchs_words(f"in flight{start}: raise prefetch{cure}", persistent)
+    start, cure = ("", "") if persistent else (start, ", or pass persistent_workers=True")
+    assert advice == f"in flight{start}: raise prefetch_factor{cure}"
     slow = advice_in_torchs_words("look at it with loader.replay(3, 14); raise prefetch", persistent)
     assert slow == "look at it with loader.replay(14); raise prefetch_factor"
