@@ -234,7 +234,9 @@ def test_small_arrays_are_copied_and_large_ones_are_not(make_slab):
 def test_arrays_made_in_the_arena_are_aligned_and_apart(make_slab):
     slab = make_slab()
     arena = Arena(slab, HEADER + 5, PLENTY)
-    made = [arena.empty((size,), np.dtype(np.uint8)) for size in (1, 0, 63, 64, 65, 4097, 10_000, 3, 70_000, 5, 1 << 16)]
+    made = [
+        arena.empty((size,), np.dtype(np.uint8)) for size in (1, 0, 63, 64, 65, 4097, 10_000, 3, 70_000, 5, 1 << 16)
+    ]
     for number, array in enumerate(made):
         array[...] = number
     head = reduce(made, arena)
