@@ -114,7 +114,7 @@ def test_urls_in_any_order_also_several_times(cache, bucket, server):
     assert pickle.loads(pickle.dumps(dataset))[2] == right[2]
 
 
-def test_more_files_than_a_list_has_of_which_a_few_need_only_a_part_of_the_list(cache, bucket, server):
+def test_more_files_than_a_list_has(cache, bucket, server):
     (bucket / "pages").mkdir()
     names = [f"pages/{'long name ' * 12}{number:04}" for number in range(2300)]
     for name in names:
@@ -124,11 +124,17 @@ def test_more_files_than_a_list_has_of_which_a_few_need_only_a_part_of_the_list(
     assert server.counts()["list"] == 3  # of 1,000 each
     assert names_of(dataset, "s3://bucket/") == names
     assert dataset.__getitems__(range(0, 2300, 100)) == [name[-4:].encode() for name in names[::100]]
+
+
+def test_a_few_files_of_a_large_folder_need_no_list_of_the_whole_folder(cache, bucket, server):
+    (bucket / "large").mkdir()
+    for number in range(5000):
+        (bucket / "large" / f"{number:04}").write_bytes(b"%d" % number)
     server.counts()
-    few = FileDataset([f"s3://bucket/{names[number]}" for number in (7, 1800, 2299)], cache=cache)
+    dataset = FileDataset([f"s3://bucket/large/{number:04}" for number in (7, 4000, 4999)], cache=cache)
     counts = server.counts()
     assert (counts["list"], counts["head"]) == (1, 2)
-    assert list(few) == [b"0007", b"1800", b"2299"]
+    assert list(dataset) == [b"7", b"4000", b"4999"]
 
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
