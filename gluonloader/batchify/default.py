@@ -150,7 +150,9 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return list(samples)
     if type(None) in kinds:
         raise BatchifyError(IS_NONE, next(row for row, sample in enumerate(samples) if sample is None), path)
-    check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path, _cure_of_types(kinds))
+    # Arrays of several classes are no mistake: a bulk read may return a row of a memory map as a plain array.
+    plain = [np.ndarray if isinstance(sample, np.ndarray) else type(sample) for sample in samples]
+    check_same(plain, lambda kind: f"type {kind.__name__}", path, _cure_of_types(kinds))
     if isinstance(first, Segments):
         raise BatchifyError("it is a row of several documents; pass batchify_fn=PackRows()", 0, path)
     if isinstance(first, (tuple, list)):
