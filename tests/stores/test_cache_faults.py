@@ -772,14 +772,14 @@ def moved(file, chance):
     file.write_bytes(other.read_bytes())
 
 
-def test_damaged_files(place):
+@pytest.mark.parametrize("damage", [flipped, cut, emptied, longer, moved])
+def test_damaged_files(place, damage):
     place.is_right(place.dataset())
     place.stop()
     chance, files = random.Random(0), place.blocks()
-    damaged = [file for file in files if chance.random() < 0.5]
-    for file, damage in zip(damaged, itertools.cycle([flipped, cut, emptied, longer, moved])):
+    damaged = [file for file in files if chance.random() < 0.3]
+    for file in damaged:
         damage(file, chance)
-    assert len(damaged) > 30
     assert place.epochs(dataset := place.dataset(), FORK)
     stats = dataset._records._cache.stats()
     assert stats.damaged == len(damaged)
