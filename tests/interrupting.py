@@ -37,6 +37,16 @@ def raise_alarm(number: int, frame: FrameType | None) -> None:
     raise Alarm
 
 
+def interrupted_start(loader, point: int) -> str:
+    """Where a SIGALRM at this point has ended the start of an epoch; empty if the epoch had started. See `alarms`."""
+    with SignalAt(point, signal.SIGALRM) as signalled:
+        try:
+            iter(loader)
+        except Alarm:
+            return "" if signalled.where.endswith((" next", " __init__")) else signalled.where
+    return ""
+
+
 class SignalAt:
     """Within the `with` block the signal arrives at one point of the library.
 

@@ -3,13 +3,12 @@
 That a position continues at the exact sample is checked by tests/test_position_machine.py.
 """
 
-import signal
 from itertools import islice
 
 import numpy as np
 import pytest
 from conftest import SERIAL, THREAD
-from interrupting import Alarm, SignalAt, raise_alarm
+from interrupting import interrupted_start
 from rank_models import batches_of
 
 from gluonloader import BatchSampler, DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler
@@ -127,29 +126,18 @@ def test_flush_returns_to_the_last_delivered_batch_of_a_resumed_epoch():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_an_interrupted_start_of_a_resumed_epoch_repeats_it(any_way, ranks):
+def test_an_interrupted_start_of_a_resumed_epoch_repeats_it(any_way, alarms, ranks):
     def make(way, size, count):
         return way.loader(range(48), size, **share(count, 0)) if ranks > 1 else way.loader(range(48), size, True)
 
     state = state_after(make(SERIAL, 4, 2), 3)
-    before = signal.signal(signal.SIGALRM, raise_alarm)
-    try:
-        with make(any_way, 8, 1) as loader:
+    with make(any_way, 8, 1) as loader:
+        loader.load_state_dict(state, new_batch_size=True)
+        expected = [batch.tolist() for batch in loader]
+        for point in range(0, 100, 3 if any_way is SERIAL else 17):
             loader.load_state_dict(state, new_batch_size=True)
-            expected = [batch.tolist() for batch in loader]
-            for point in range(0, 100, 3 if any_way is SERIAL else 17):
-                loader.load_state_dict(state, new_batch_size=True)
-                with SignalAt(point, signal.SIGALRM) as signalled:
-                    try:
-                        iter(loader)
-                    except Alarm:
-                        if signalled.where.endswith((" next", " __init__")):
-                            continue  # the epoch had started
-                    else:
-                        continue
-                assert [batch.tolist() for batch in loader] == expected, signalled.where
-    finally:
-        signal.signal(signal.SIGALRM, before)
+            if where := interrupted_start(loader, point):
+                assert [batch.tolist() for batch in loader] == expected, where
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
