@@ -461,7 +461,7 @@ resume(saved(), range(10), shuffle=True)
     -> state: length=8: this dataset has length=10; it must be the same as in the state
 resume(saved())
     -> state: sampler.kind='RandomSampler': this sampler has kind='SequentialSampler'; it must be the same as in the
-    state: pass the same shuffle
+    state: pass the same shuffle or sampler
 gl.DataLoader(NUMBERS, 2).upcoming(0) -> count=0: must be a number of samples, an int >= 1
 gl.DataLoader(NUMBERS, 2).upcoming(3, all_ranks="yes") -> all_ranks='yes': must be True or False
 DataLoader(IterableDataset(range(9)), 3).upcoming(3)

@@ -31,20 +31,12 @@ IS_NESTED: Final = (
 def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> Array:
     """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible."""
     if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
-        name, is_nested = type(sample).__qualname__, getattr(sample, "is_nested", False)
-        requires_grad = getattr(sample, "requires_grad", False)
-        sample = framework.to_numpy(sample)
+        given, sample = sample, framework.to_numpy(sample)
         if sample is None:
-            if is_nested:
-                raise BatchifyError(IS_NESTED, row, path)
-            if requires_grad:
-                what = f"cannot make a batch of a {name} that requires a gradient; return x.detach()"
-                raise BatchifyError(what, row, path)
-            what = f"a {name} that is sparse or quantized, has a gradient or is on a device"
-            raise BatchifyError(f"cannot make a batch of {what}; return a dense array in host memory", row, path)
+            raise BatchifyError(_no_plain_array(given), row, path)
         if dtype is not None and sample.dtype.names:  # a carrier: NumPy would convert its bits
             what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
-            raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", row, path)
+            raise BatchifyError(f"cannot convert {a_class(given)} to {np.dtype(dtype)}: {what}", row, path)
     try:
         array = np.asarray(sample, dtype)
     except (ValueError, TypeError, OverflowError) as error:
@@ -54,6 +46,16 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
     if isinstance(sample, np.ma.MaskedArray):
         raise BatchifyError(MASKED, row, path)
     return array
+
+
+def _no_plain_array(tensor: Any) -> str:
+    """What to do about an array of a framework that cannot become one of NumPy."""
+    if getattr(tensor, "is_nested", False):
+        return IS_NESTED
+    if getattr(tensor, "requires_grad", False):
+        return f"cannot make a batch of {a_class(tensor)} that requires a gradient; return x.detach()"
+    what = f"{a_class(tensor)} that is sparse or quantized, has a gradient or is on a device"
+    return f"cannot make a batch of {what}; return a dense array in host memory"
 
 
 def _no_array(sample: Any, why: str) -> str:

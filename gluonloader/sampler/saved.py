@@ -21,7 +21,6 @@ from ..indices import COMPARED, checksum_of
 from ..state import check_same, field, has_state, int_field
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
-_OF_SHUFFLE: Final = ["RandomSampler", "SequentialSampler"]  # the argument chooses between these
 FIXED: Final = (list, tuple, range, *IN_MEMORY)  # used as samplers, these have the same order in every epoch
 
 
@@ -88,9 +87,7 @@ def loading_order(sampler: Any, state: Any) -> Callable[[], None]:
         ValueError: the state does not fit; the text names the field.
     """
     whose = "this sampler"
-    kind = type(sampler).__name__
-    of_shuffle = all(name in _OF_SHUFFLE for name in (kind, field(state, "kind", PATH)))
-    check_same(state, "kind", kind, whose, PATH, "pass the same shuffle" if of_shuffle else "")
+    check_same(state, "kind", type(sampler).__name__, whose, PATH, "pass the same shuffle or sampler")
     if hasattr(sampler, "loading"):
         load: Callable[[], None] = sampler.loading(state)
         return load

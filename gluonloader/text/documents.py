@@ -51,7 +51,7 @@ def document_of(sample: Any, name: Any, number: int) -> Document:
     try:
         tokens = np.asarray(sample if name is None else sample[name])
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        what = f"document {number} is {_described(sample)} without an array of tokens in field={name!r}"
+        what = f"document {number} is {described(sample)} without an array of tokens in field={name!r}"
         raise TokenError(f"{what}; pass field=..., which has them") from error
     if tokens.shape == (0,):
         tokens = tokens.astype(np.int64)  # an empty list becomes an array of floats
@@ -59,12 +59,13 @@ def document_of(sample: Any, name: Any, number: int) -> Document:
         found = f"an array of shape {tokens.shape} and dtype {tokens.dtype}"
         first = next(iter(sample)) if name is None and isinstance(sample, Mapping) and sample else None
         named = "" if first is None else f", e.g. field={first!r}"
-        what = f"document {number} is {found if first is None else _described(sample)}"
+        what = f"document {number} is {found if first is None else described(sample)}"
         raise TokenError(f"{what}, but tokens are ints of shape (N,); check `field`{named}")
     return Document(tokens, {} if name is None else _fields_of(sample, name, len(tokens), number))
 
 
-def _described(sample: Any) -> str:
+def described(sample: Any) -> str:
+    """The class of a sample, with the first keys of a dict, for error texts."""
     return a_class(sample) + (f" with the keys {list(sample)[:20]}" if isinstance(sample, Mapping) else "")
 
 

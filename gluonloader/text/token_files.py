@@ -37,12 +37,13 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ColumnError, TokenError, a_class, bad_argument, warn
+from ..errors import ColumnError, TokenError, bad_argument, warn
 from ..indices import Indices
 from ..messages import message
 from ..replacing import replacing
 from ..stores.cache import Needed, RemoteFile
 from ..tables.stored import map_npy
+from .documents import described
 
 _MAGIC: Final = b"MMIDIDX\x00\x00"
 _HEAD: Final = struct.Struct("<9sQBQQ")
@@ -367,7 +368,7 @@ def write_tokens(prefix: str, documents: Iterable[Any], dtype: Any) -> int:
 def check_is_no_dict(document: Any, number: int) -> None:
     """Raises a TokenError if a document is a row of a table, not only its tokens."""
     if isinstance(document, Mapping):
-        what = f"document {number} is {a_class(document)} with the keys {list(document)[:20]}"
+        what = f"document {number} is {described(document)}"
         right = 'pass only the tokens, such as rows["input_ids"] of a dataset of Hugging Face'
         raise TokenError(f'{what}; {right}, or (row["input_ids"] for row in rows)')
 
