@@ -37,13 +37,14 @@ from pathlib import Path
 
 import nox
 
-WITHOUT_TESTS, WITH_TESTS = ["package", "lint", "docs"], ["ray", "newest", "modern", "gluon"]
-nox.options.sessions = [*WITHOUT_TESTS, *WITH_TESTS]
+# `.ci/run` runs these two rows side by side; they take about the same time.
+ROWS = [["package", "lint", "docs", "newest", "gluon"], ["ray", "modern"]]
+nox.options.sessions = [*ROWS[0], *ROWS[1]]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=9", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
 # Many tests wait more than they work.
-RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
+RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
 VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
 QUICK = "not slow and not spawn and not kill"
 OTHERS_OF_CORE = ["-m", f"{QUICK} and not numpy_only", "--hypothesis-profile=quick"]
@@ -82,8 +83,7 @@ def install(session: nox.Session, *packages: str) -> None:
     session.install("--no-compile", *packages)
 
 
-# pytest compiles all tests, which takes 11 s of processor time: once here, not in each process of a run. `.ci/run` does
-# this while the tests of another session run.
+# pytest compiles all tests, which takes 11 s of processor time: once here, not in each process of a run.
 COMPILE = ["-m", "pytest", "-q", "--collect-only", "-p", "no:xdist"]
 
 
