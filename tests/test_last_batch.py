@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from conftest import SERIAL, THREAD
-from interrupting import Alarm, SignalAt, raise_alarm
+from interrupting import Alarm, SignalAt
 
 from gluonloader import DataLoader, IterableDataset
 from gluonloader.types import BatchInfo
@@ -134,15 +134,11 @@ def test_shards_and_chunks_of_an_iterable_dataset(any_way):
 @pytest.mark.soak
 @pytest.mark.numpy_only
 @pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
-def test_after_an_interrupt_it_describes_the_batch_that_was_returned(way):
-    before = signal.signal(signal.SIGALRM, raise_alarm)
+def test_after_an_interrupt_it_describes_the_batch_that_was_returned(way, alarms):
     chance = random.Random(0)
-    try:
-        with way.loader(np.arange(48), 4, True) as loader:
-            for _ in range(30):
-                read_with_an_interrupt(iter(loader), chance.randrange(300))
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with way.loader(np.arange(48), 4, True) as loader:
+        for _ in range(30):
+            read_with_an_interrupt(iter(loader), chance.randrange(300))
 
 
 def read_with_an_interrupt(iterator, point):

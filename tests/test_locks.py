@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from interrupting import Alarm, raise_alarm
+from interrupting import Alarm
 
 from gluonloader.locks import Lock
 from gluonloader.randomness import numpy as global_numpy
@@ -73,10 +73,9 @@ def enter_twice(lock, seconds):
 
 
 @pytest.mark.parametrize("use", [enter_and_leave, enter_twice])
-@pytest.mark.usefixtures("no_collector")
+@pytest.mark.usefixtures("no_collector", "alarms")
 def test_no_interrupt_leaves_it_locked(elsewhere, use):
     lock, chance = Lock(), random.Random(0)
-    before = signal.signal(signal.SIGALRM, raise_alarm)
     try:
         for _ in range(INTERRUPTS):
             with pytest.raises(Alarm):
@@ -84,7 +83,6 @@ def test_no_interrupt_leaves_it_locked(elsewhere, use):
             assert elsewhere(lock)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def save_and_restore(seconds):
@@ -93,9 +91,9 @@ def save_and_restore(seconds):
         global_numpy.restore(global_numpy.save())
 
 
-@pytest.mark.usefixtures("no_collector")
+@pytest.mark.usefixtures("no_collector", "alarms")
 def test_no_interrupt_leaves_the_lock_of_numpys_generator_locked(elsewhere):
-    chance, before = random.Random(0), signal.signal(signal.SIGALRM, raise_alarm)
+    chance = random.Random(0)
     try:
         for _ in range(INTERRUPTS):
             with pytest.raises(Alarm):
@@ -103,10 +101,9 @@ def test_no_interrupt_leaves_the_lock_of_numpys_generator_locked(elsewhere):
             assert elsewhere(np.random.mtrand._rand._bit_generator.lock)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
-def test_an_interrupt_while_another_thread_has_it_leaves_it_to_that_thread(elsewhere):
+def test_an_interrupt_while_another_thread_has_it_leaves_it_to_that_thread(elsewhere, alarms):
     lock, ended, taken = Lock(), threading.Event(), threading.Event()
 
     def hold():
@@ -114,7 +111,6 @@ def test_an_interrupt_while_another_thread_has_it_leaves_it_to_that_thread(elsew
             taken.set()
             ended.wait(60)
 
-    before = signal.signal(signal.SIGALRM, raise_alarm)
     holder = threading.Thread(target=hold)
     holder.start()
     try:
@@ -123,7 +119,6 @@ def test_an_interrupt_while_another_thread_has_it_leaves_it_to_that_thread(elsew
             enter_and_leave(lock, 0.01)
         assert not elsewhere(lock)
     finally:
-        signal.signal(signal.SIGALRM, before)
         ended.set()
         holder.join()
     assert elsewhere(lock)

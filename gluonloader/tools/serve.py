@@ -50,7 +50,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until it is interrupted."""
-    signal.signal(signal.SIGTERM, _end)
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        return _run(options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(options: argparse.Namespace) -> int:
     with load_factory(options.factory)(**options.arguments) as loader:
         if options.state is not None and options.state.exists():
             loader.load_state_dict(options.state.read_text())

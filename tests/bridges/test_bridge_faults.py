@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from bridge_sources import Counted, Resetting, Spoiled, no_threads_are_left, read_all, threads  # noqa: F401, the fixture is used by its presence
 from conftest import eventually
-from interrupting import Alarm, SignalAt, raise_alarm
+from interrupting import Alarm, SignalAt
 
 from gluonloader import bridge
 from gluonloader.errors import BatchTimeout, LoaderClosed
@@ -275,8 +275,8 @@ def test_an_epoch_that_was_left_reads_nothing_after_the_next_one_has_started():
             next(older)
 
 
-def test_an_exception_of_a_signal_handler_loses_no_batch_without_an_error():
-    before, point, where = signal.signal(signal.SIGALRM, raise_alarm), 0, "the start"
+def test_an_exception_of_a_signal_handler_loses_no_batch_without_an_error(alarms):
+    point, where = 0, "the start"
     while where:
         signalled, found, lost = SignalAt(point, signal.SIGALRM), [], []
         with bridge(range(6)) as batches:
@@ -293,7 +293,6 @@ def test_an_exception_of_a_signal_handler_loses_no_batch_without_an_error():
                     lost.append(error)
         where, point = signalled.where, point + 1
         assert found == list(range(len(lost), 6)), where
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("used", ["not at all", "iterated", "stopped early", "started", "after an error"])

@@ -8,7 +8,7 @@ import pickle
 import signal
 
 import pytest
-from interrupting import Alarm, SignalAt, raise_alarm
+from interrupting import Alarm, SignalAt
 
 import gluonloader
 from gluonloader.options import OnError
@@ -241,21 +241,17 @@ def test_another_library_skips_batches(saveable):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_after_batches_that_another_library_has_skipped_loses_nothing(saveable):
+def test_an_interrupt_after_batches_that_another_library_has_skipped_loses_nothing(saveable, alarms):
     loader = saveable(OURS)
     expected = lists(loader)
-    before = signal.signal(signal.SIGALRM, raise_alarm)
-    try:
-        for point in range(0, 200, 3):
-            loader.skip, found = 2, []
-            iterator = iter(loader)
-            with SignalAt(point, signal.SIGALRM) as signalled:
-                while len(found) < len(expected):
-                    with contextlib.suppress(Alarm):
-                        found.append(shown(next(iterator)))
-            assert found == expected, signalled.where
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    for point in range(0, 200, 3):
+        loader.skip, found = 2, []
+        iterator = iter(loader)
+        with SignalAt(point, signal.SIGALRM) as signalled:
+            while len(found) < len(expected):
+                with contextlib.suppress(Alarm):
+                    found.append(shown(next(iterator)))
+        assert found == expected, signalled.where
 
 
 def test_a_state_of_a_pass_that_another_library_has_shortened_is_refused(saveable):

@@ -77,9 +77,11 @@ def test_it_continues_from_its_file(factory, tmp_path):
 
 
 def test_mistakes_are_errors_with_a_cure(factory, capsys):
+    handler = signal.getsignal(signal.SIGTERM)
     for options, text in [
         (["--name", "a b"], "must be 1 to 64 ASCII letters"),
         (["--name", "x", "--with", "output='numpy'"], "pass them to attach"),
     ]:
         assert main(["serve", factory, *options]) == 2
         assert text in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is handler
