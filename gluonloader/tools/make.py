@@ -188,7 +188,10 @@ def _shrunk(data: bytes, size: int) -> Any:
     because images that are packed unchanged are not rotated either.
     """
     cv2 = opencv()
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:  # for example, the image has too many pixels
+        raise ValueError(f"OpenCV cannot decode this image: {error.err}") from None
     if image is None:
         raise ValueError("OpenCV cannot decode this image")
     height, width = image.shape[:2]

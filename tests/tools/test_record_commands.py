@@ -2,8 +2,10 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +262,19 @@ def test_resize_shrinks_the_shorter_side_and_leaves_small_files_unchanged(tmp_pa
     assert all(unpack(record)[1][:2] == b"\xff\xd8" for record in dataset)
     wanted = CV2.resize(images["a.jpg"], (30, 20), interpolation=CV2.INTER_AREA)
     assert np.abs(arrays[0].astype(int) - wanted).max() < 12
+
+
+@needs_cv2
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resize_skips_an_image_that_has_more_pixels_than_opencv_decodes(tmp_path, capsys, workers):
+    large = bytearray(encoded(picture(0), ".png"))
+    large[16:24] = struct.pack(">II", 40_000, 40_000)
+    large[29:33] = struct.pack(">I", zlib.crc32(large[12:29]))
+    (tmp_path / "a.png").write_bytes(large)
+    (tmp_path / "b.png").write_bytes(encoded(picture(0), ".png"))
+    assert records("make", tmp_path / "o.rec", tmp_path, "--resize", 20, workers=workers) == 1
+    assert f"skipped: {tmp_path}/a.png: OpenCV cannot decode this image: pixels <= " in capsys.readouterr().err
+    assert len(RecordFileDataset(tmp_path / "o.rec")) == 1
 
 
 @pytest.mark.parametrize(
