@@ -12,8 +12,10 @@ at the end of the data.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import stat
 import struct
 import sys
 from collections.abc import Iterator
@@ -52,9 +54,16 @@ def frames_of(data: bytes) -> bytes:
 
 
 def mapped(path: str) -> Mapped:
-    """Maps a file into read-only memory; all processes share its pages."""
+    """Maps a file into read-only memory; all processes share its pages.
+
+    Raises:
+        OSError: the file cannot be opened, or is not a regular file.
+    """
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):  # the size of a pipe is 0, as that of a file without records
+            raise OSError(errno.EINVAL, "only regular files can be mapped; copy the data to a file first", path)
+        size = status.st_size
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR) if size else b""
 
 

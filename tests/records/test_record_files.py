@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from record_files import CASES, MAGIC, random_records, write
 
 from gluonloader import AsList, DataLoader
+from gluonloader.__main__ import main
 from gluonloader.declared import draws, is_gil_free
 from gluonloader.errors import RecordError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset, build_index
@@ -121,6 +122,18 @@ def test_an_empty_file(tmp_path):
     path = write(tmp_path / "r", [])
     assert list(RecordFileDataset(path)) == RecordFileDataset(path).__getitems__([]) == []
     assert build_index(path) == 0
+
+
+def test_a_pipe_is_not_read_as_an_empty_file(tmp_path):
+    """Such as `records check <(zcat o.rec.gz)`; the size of a pipe is 0."""
+    read, write = os.pipe()
+    try:
+        with pytest.raises(OSError, match=f"only regular files can be mapped; .*: '/dev/fd/{read}'"):
+            build_index(f"/dev/fd/{read}", tmp_path / "o.idx")
+        assert main(["records", "check", f"/dev/fd/{read}"]) == 2
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def test_a_dataset_loads_in_all_ways(cases, every_way):
