@@ -68,7 +68,7 @@ def status(options: argparse.Namespace) -> int:
     found, counts = contained(folder), look(folder)
     stats = None if counts is None else CacheStats(**counts)
     if options.json:
-        print(json.dumps({"folder": folder, **asdict(found), "stats": stats and asdict(stats)}))
+        show(json.dumps({"folder": folder, **asdict(found), "stats": stats and asdict(stats)}))
         return 0
     show(f"{folder}: {found.blocks:,} blocks of {found.objects:,} objects, {size(found.nbytes)}")
     show("no program uses it now" if stats is None else f"{stats}; fetched by process {stats.pid}")

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from conftest import run_program
 from stores.store_server import store_server
 
 from gluonloader import NodeCache
@@ -55,6 +56,24 @@ def test_warm_fetches_what_fits_and_status_shows_it(folder, capsys):
     status, text = run(capsys, "status", folder)
     assert status == 0
     assert f"fetched by process {shown['stats']['pid']}" in text
+
+
+UNREAD = """
+import os, sys
+from gluonloader.__main__ import main
+
+read, write = os.pipe()
+os.close(read)
+os.dup2(write, 1)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_status_ends_quietly_if_nobody_reads_it(tmp_path, options):
+    done = run_program(UNREAD, "cache", "status", str(tmp_path), *options)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_status_shows_a_cache_that_another_object_uses(folder, capsys):
