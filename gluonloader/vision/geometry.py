@@ -39,10 +39,10 @@ def checked_interpolation(number: int) -> int:
 
 
 def checked_range(name: str, values: Any) -> tuple[float, float]:
-    """Returns the pair (low, high). Raises ValueError unless 0 < low <= high."""
+    """Returns the pair (low, high). Raises ValueError unless 0 < low <= high, which is finite."""
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
-    if len(pair) != 2 or not all(map(is_number, pair)) or not 0 < pair[0] <= pair[1]:
-        raise bad_argument(name, values, "must be a pair of numbers (low, high) with 0 < low <= high")
+    if len(pair) != 2 or not all(map(is_number, pair)) or not 0 < pair[0] <= pair[1] < math.inf:
+        raise bad_argument(name, values, "must be a pair of numbers (low, high) with 0 < low <= high < infinity")
     return float(pair[0]), float(pair[1])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import is_number
+from ..checks import check_number, is_number
 from ..declared import is_gil_free
 from ..decoders import opencv
 from ..describe import call, describe, short_repr
@@ -312,8 +312,7 @@ class _ColorChange(_ImageTransform):
 
     def __init__(self, **amounts: float) -> None:
         for name, amount in amounts.items():
-            if not is_number(amount) or not amount >= 0:
-                raise bad_argument(name, amount, "must be a number >= 0")
+            check_number(name, amount, 0, "must be a number >= 0")
         self.amounts = amounts
 
     def __call__(self, image: Array) -> Array:
@@ -406,8 +405,7 @@ class RandomLighting(_ImageTransform):
     gil_free = True
 
     def __init__(self, alpha: float) -> None:
-        if not is_number(alpha) or not alpha >= 0:
-            raise bad_argument("alpha", alpha, "must be a number >= 0")
+        check_number("alpha", alpha, 0, "must be a number >= 0")
         self.alpha = alpha
 
     def __call__(self, image: Array) -> Array:
