@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..decoders import opencv
 from ..errors import bad_argument
+from ..records.headers import float_labels
 from .geometry import Array
 
 Floats = NDArray[np.float32]
@@ -31,14 +32,22 @@ _LIGHT: Final = np.array(
 
 def checked_statistics(mean: float | Sequence[float], std: float | Sequence[float]) -> tuple[Floats, Floats]:
     """Returns mean and standard deviation of each channel, as arrays of shape (C,) or (1,)."""
-    means, stds = np.atleast_1d(np.asarray(mean, np.float32)), np.atleast_1d(np.asarray(std, np.float32))
-    if means.ndim != 1 or not np.isfinite(means).all():
+    means, stds = _per_channel(mean), _per_channel(std)
+    if means is None:
         raise bad_argument("mean", mean, "must be a number, or a list with a number for each channel")
-    if stds.ndim != 1 or not (stds > 0).all():
+    if stds is None or not (stds > 0).all():
         raise bad_argument("std", std, "must be a number > 0, or a list with such a number for each channel")
     if len(means) != len(stds) and 1 not in (len(means), len(stds)):
         raise bad_argument("std", std, f"has {len(stds)} numbers, but mean has {len(means)}; pass equally many numbers")
     return means, stds
+
+
+def _per_channel(values: float | Sequence[float]) -> Floats | None:
+    """Returns finite numbers as an array of shape (C,) or (1,); None if the values are something else."""
+    floats = float_labels(values)
+    if floats is None or floats.ndim > 1 or not floats.size or not np.isfinite(floats).all():
+        return None
+    return np.atleast_1d(floats)
 
 
 def check_lengths(mean: Floats, std: Floats, channels: int, images: str) -> None:
