@@ -349,7 +349,7 @@ class RandomColorJitter(_ColorChange):
 
 
 class RandomBrightness(_ColorChange):
-    """Changes the brightness of all channels, as MXNet does also with an alpha channel, by a random factor.
+    """Changes the brightness of all channels, also of an alpha channel, by a random factor.
 
     Args:
         brightness: see `RandomColorJitter`.
