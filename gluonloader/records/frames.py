@@ -80,7 +80,8 @@ def spans_of(file: Mapped, start: int, limit: int, path: str, base: int = 0) -> 
     at = start
     while True:
         if at + _HEADER.size > limit or at % 4:
-            what = f"only {limit - at} bytes are left for the frame" if at % 4 == 0 else "this byte is no multiple of 4"
+            left = max(0, limit - at)
+            what = f"only {left} bytes are left for the frame" if at % 4 == 0 else "this byte is no multiple of 4"
             raise RecordError(f"a frame should start here, but {what}", path, base + at)
         magic, word = _HEADER.unpack_from(file, at)
         flag, length = word >> 29, word & MAX_LENGTH

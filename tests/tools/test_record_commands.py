@@ -346,6 +346,9 @@ def test_list(tmp_path, capsys):
         {"number": 1, "key": "1", "bytes": 32, "labels": [1.0, 0.5]},
         {"number": 2, "key": "2", "bytes": 4, "labels": None},
     ]
+    (tmp_path / "o.idx").write_text("1\t4000\n")
+    assert records("list", tmp_path / "o.rec") == 2
+    assert "byte 4000: a frame should start here, but only 0 bytes are left" in capsys.readouterr().err
     (tmp_path / "o.idx").unlink()
     assert records("list", tmp_path / "o.rec", "--first", 1) == 0
     assert capsys.readouterr().out == "number\tkey\tbytes\tlabels\n0\t-\t27\t2\n"
