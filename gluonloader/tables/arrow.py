@@ -35,7 +35,6 @@ from .arrow_columns import (
     layout_of,
     names_in,
     null_count,
-    plain_type,
     pyarrow,
 )
 from .parquet_footer import ColumnChunk, column_chunks
@@ -300,7 +299,10 @@ class _Files:
             here = {field.name: field for field in _fields(footer.schema, names, path)}
             if number == 0:
                 fields, self.schema = here, footer.schema
-            _check_same(fields, here, path, paths[0])
+            try:
+                _check_same(fields, here, path, paths[0])
+            except ColumnError as error:
+                raise ColumnError(error.reason, path, error.column) from error
             nulls |= _check_chunks(footer, here, path)
             self.lengths += footer.lengths
             self._footers.append(footer.checksum)
@@ -310,10 +312,7 @@ class _Files:
                 [(chunk.start, chunk.stop) for chunk in compress(chunks, wanted)] for chunks in footer.chunks
             ]
         self._names: list[str] = list(fields)
-        try:
-            self.columns = columns_of(layout, list(fields.values()), nulls)
-        except ColumnError as error:
-            raise ColumnError(error.reason, paths[0], error.column) from error
+        self.columns = columns_of(layout, list(fields.values()), nulls)
 
     def path_of(self, group: int) -> str:
         return self._paths[self._groups[group][0]]
@@ -482,9 +481,10 @@ def _check_same(fields: dict[str, Any], here: dict[str, Any], path: str, first: 
     if list(here) != list(fields) and set(here) != set(fields):
         extra = min(set(here) ^ set(fields))
         raise ValueError(f"{path}: column {extra!r} is not in both this file and {first}; pass columns=[...]")
-    for name, field in fields.items():
-        if plain_type(here[name].type) != plain_type(field.type):
-            what = f"column {name!r} has type {here[name].type}, but {field.type} in {first}"
+    columns = columns_of(None, list(here.values()), set())
+    for name, column in columns_of(None, list(fields.values()), set()).items():
+        if columns[name] != column:
+            what = f"column {name!r} has type {here[name].type}, but {fields[name].type} in {first}"
             raise ValueError(f"{path}: {what}; cast it in one of the files, or pass columns=[...] without it")
 
 

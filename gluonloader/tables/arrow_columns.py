@@ -200,14 +200,14 @@ def _column_of(field: Any, nulls: bool) -> Column:
 
 
 def _axes_of(field: Any) -> tuple[int, ...]:
-    """The order of the axes of tensors."""
+    """The order of the axes of tensors; empty if it is that of the table."""
     axes = tuple(field.type.permutation or ())
     if any(axes[axis] != place for place, axis in enumerate(axes)):
         what = (
             f"its tensors have permutation={list(axes)}, which pyarrow and the format of Arrow understand differently"
         )
         raise ColumnError(f"{what}; write C-contiguous arrays: np.ascontiguousarray(array)", "", field.name)
-    return axes
+    return axes if axes != tuple(sorted(axes)) else ()
 
 
 def null_count(values: Any) -> int:

@@ -200,6 +200,21 @@ def test_tensors_whose_order_is_not_clear_are_refused(tmp_path):
         ArrowDataset(tmp_path / "t.parquet")
 
 
+def test_tensors_of_another_shape_or_order_in_another_file_are_refused(tmp_path):
+    plain, first = np.arange(24).reshape(2, 3, 4), tmp_path / "0.parquet"
+    flat = pa.FixedSizeListArray.from_arrays(plain.ravel(), 12)
+    images = (plain, plain.reshape(2, 4, 3), plain.reshape(2, 4, 3).transpose(0, 2, 1))
+    for number, tensors in enumerate([*map(pa.FixedShapeTensorArray.from_numpy_ndarray, images), flat]):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"x": tensors}), path)
+        if number:
+            with pytest.raises(ValueError, match=rf"{number}.parquet: column 'x' has type .*, but .* in .*0.parquet"):
+                ArrowDataset([first, path])
+    without_order = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), (3, 4)), flat)
+    pq.write_table(pa.table({"x": without_order}), path)
+    assert [sample["x"].tolist() for sample in ArrowDataset([first, path])] == plain.tolist() * 2
+
+
 def test_rows_without_columns():
     dataset = ArrowDataset(pa.table({"n": [1, 2, 3]}).select([]))
     assert len(dataset) == 3
