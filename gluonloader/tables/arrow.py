@@ -25,7 +25,7 @@ from ..locks import Lock
 from ..messages import message
 from ..rows import Rows
 from ..stores.cache import Needed, NodeCache, RemoteFile, check_cache
-from ..stores.objects import is_url
+from ..stores.objects import full_path, is_url
 from .arrow_columns import (
     CURE,
     Column,
@@ -384,7 +384,7 @@ class _Files:
             if "://" in path:
                 filesystem, path = systems.FileSystem.from_uri(path)
             else:
-                filesystem, path = systems.LocalFileSystem(), os.path.expanduser(path)
+                filesystem = systems.LocalFileSystem()
         return filesystem.open_input_file(path)
 
 
@@ -417,7 +417,7 @@ def _open(source: Any, layout: Layout | None, cache: NodeCache | None = None) ->
             if set("*?[") & set(os.fspath(path)) and not os.path.exists(path):
                 right = "pass a list of URLs" if is_url(os.fspath(path)) else "pass sorted(glob.glob(pattern))"
                 raise bad_argument("source", path, f"it is a pattern; {right}")
-        return _Files(list(map(os.fspath, source)), None, layout, cache)
+        return _Files(list(map(full_path, source)), None, layout, cache)
     if cache is not None:
         raise bad_argument("cache", cache, "only for URLs of Parquet files; remove it")
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files

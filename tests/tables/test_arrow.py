@@ -262,6 +262,15 @@ def test_one_file_several_files_and_a_pyarrow_dataset(tmp_path):
         assert [sample["n"] for sample in dataset.__getitems__([31, 0, 24, 25, -1])] == [6, 0, 24, 0, 6]
 
 
+def test_a_relative_path_is_that_of_the_folder_in_which_the_dataset_was_made(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", 25)
+    monkeypatch.chdir(tmp_path)
+    dataset = ArrowDataset("a.parquet", keep=1)
+    assert dataset[0]["n"] == 0
+    monkeypatch.chdir("/")
+    assert dataset[24]["n"] == pickle.loads(pickle.dumps(dataset))[24]["n"] == 24
+
+
 def test_files_may_store_the_same_values_in_types_of_other_widths(tmp_path):
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for path, text, index in zip(paths, (pa.string(), pa.large_string()), (pa.int8(), pa.int32()), strict=True):
