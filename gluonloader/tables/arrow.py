@@ -344,7 +344,7 @@ class _Files:
         path, (number, row_group) = self.path_of(group), self._groups[group]
         with self._opened(number) as source:
             # In a store, this would be one more request; a cache compares versions.
-            is_local = self._filesystem is None and not is_url(path)
+            is_local = self._filesystem is None and not is_url(path.removeprefix("file://"))
             if is_local and crc32(_bytes_of_footer(source, path)) != self._footers[number]:
                 raise ColumnError(f"its footer is another one than when the dataset was made; {_CHANGED}", path)
             return _parquet_file(source).read_row_group(row_group, columns=names, use_threads=False)
@@ -423,7 +423,9 @@ def _open(source: Any, layout: Layout | None, cache: NodeCache | None = None) ->
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":
             raise bad_argument("source", source, "its files are not Parquet files; pass source.to_table()")
-        files = _Files(list(source.files), source.filesystem, layout)
+        is_local = source.filesystem.type_name == "local"
+        paths = list(map(full_path, source.files) if is_local else source.files)
+        files = _Files(paths, None if is_local else source.filesystem, layout)
         if source.count_rows() != sum(files.lengths) or not source.schema.equals(files.schema):
             right = "it has a filter, partition columns or a schema that its files lack; pass source.to_table()"
             raise bad_argument("source", source, right)

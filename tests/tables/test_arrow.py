@@ -265,10 +265,12 @@ def test_one_file_several_files_and_a_pyarrow_dataset(tmp_path):
 def test_a_relative_path_is_that_of_the_folder_in_which_the_dataset_was_made(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", 25)
     monkeypatch.chdir(tmp_path)
-    dataset = ArrowDataset("a.parquet", keep=1)
-    assert dataset[0]["n"] == 0
+    sources = ("a.parquet", pytest.importorskip("pyarrow.dataset").dataset("a.parquet"))
+    datasets = [ArrowDataset(source, keep=1) for source in sources]
+    assert [dataset[0]["n"] for dataset in datasets] == [0, 0]
     monkeypatch.chdir("/")
-    assert dataset[24]["n"] == pickle.loads(pickle.dumps(dataset))[24]["n"] == 24
+    for dataset in datasets:
+        assert dataset[24]["n"] == pickle.loads(pickle.dumps(dataset))[24]["n"] == 24
 
 
 def test_files_may_store_the_same_values_in_types_of_other_widths(tmp_path):
@@ -534,6 +536,18 @@ def test_a_column_is_had_otherwise():
     ):
         dataset["int"]
     assert repr(dataset) == "ArrowDataset(3 rows of 2 columns)"
+
+
+@pytest.mark.parametrize(
+    "source", [Path, Path.as_uri, lambda path: pytest.importorskip("pyarrow.dataset").dataset(path)]
+)
+def test_a_local_file_that_was_changed_is_an_error(tmp_path, source):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+    dataset = ArrowDataset(source(path))
+    pq.write_table(pa.table({"x": [5, 6]}), path)
+    with pytest.raises(ColumnError, match=r"a.parquet: its footer is another one than when the dataset was made"):
+        dataset[0]
 
 
 def test_a_file_that_is_damaged_later_is_named(tmp_path):
