@@ -426,8 +426,11 @@ def _open(source: Any, layout: Layout | None, cache: NodeCache | None = None) ->
         is_local = source.filesystem.type_name == "local"
         paths = list(map(full_path, source.files) if is_local else source.files)
         files = _Files(paths, None if is_local else source.filesystem, layout)
-        if source.count_rows() != sum(files.lengths) or not source.schema.equals(files.schema):
-            right = "it has a filter, partition columns or a schema that its files lack; pass source.to_table()"
+        same = source.count_rows() == sum(files.lengths) and source.schema.equals(files.schema)
+        # `count_rows` also counts the row groups that a fragment leaves out.
+        if not same or sum(part.num_row_groups for part in source.get_fragments()) != len(files.lengths):
+            right = "it has a filter, only some row groups, or partition columns or a schema that its files lack"
+            right += "; pass source.to_table()"
             raise bad_argument("source", source, right)
         return files
     return _Table(_as_table(source, pa, names_in(layout)), layout)

@@ -571,15 +571,18 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch):
 def test_a_dataset_of_files_that_is_more_than_its_files_is_refused(tmp_path):
     datasets, parquet = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
-    parquet.write_table(pa.table({"id": list(range(10))}), path)
+    parquet.write_table(pa.table({"id": list(range(10))}), path, row_group_size=5)
     whole = datasets.dataset(path)
     assert len(ArrowDataset(whole)) == 10
+    (fragment,) = whole.get_fragments()
+    part = fragment.subset(row_group_ids=[1])
     for other in (
+        datasets.FileSystemDataset([part], whole.schema, whole.format, whole.filesystem),
         whole.filter(datasets.field("id") < 5),
         datasets.dataset(path, schema=pa.schema([("id", pa.float32())])),
     ):
         with pytest.raises(
-            ValueError, match=r"a filter, partition columns or a schema that its files lack; pass source.to_table\("
+            ValueError, match=r"a filter, only some row groups, or .* that its files lack; pass source.to_table\("
         ):
             ArrowDataset(other)
 
