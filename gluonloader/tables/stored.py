@@ -85,9 +85,13 @@ class _Stored(Dataset):
     """Columns that a library reads from `source`, by their names in `fields`; a subclass opens the source."""
 
     _kind: str  # of the files, for errors
+    _argument: str  # the name of the source
     _cure: str  # what to do if a column cannot be read
 
     def __init__(self, source: Any, fields: Any) -> None:
+        if hasattr(source, "attrs"):
+            right = "it is already open; pass its path, since each process opens the file itself"
+            raise bad_argument(self._argument, source, right)
         self._source, self._fields = source, fields
         self._names: list[str] = [name for _, name in leaves(fields)]
         columns = self._open_columns()[1]
@@ -217,7 +221,8 @@ class H5Dataset(_Stored):
         ColumnError: the file, or another file that contains a part of an array, is missing or damaged.
     """
 
-    _kind, _cure = "HDF5", f"{_COPY}; if it needs a filter, import the package of the filter, such as hdf5plugin"
+    _kind, _argument = "HDF5", "path"
+    _cure = f"{_COPY}; if it needs a filter, import the package of the filter, such as hdf5plugin"
 
     def __init__(self, path: Any, /, *names: str, **named: str) -> None:
         super().__init__(_absolute(path), _fields("names", names, named, "images"))
@@ -268,7 +273,8 @@ class ZarrDataset(_Stored):
         ColumnError: the store is damaged.
     """
 
-    _kind, _cure = "Zarr", f"{_COPY}; if it needs a codec, install the package of the codec"
+    _kind, _argument = "Zarr", "store"
+    _cure = f"{_COPY}; if it needs a codec, install the package of the codec"
 
     def __init__(self, store: Any, /, *names: str, **named: str) -> None:
         names = names if names or named else ("",)

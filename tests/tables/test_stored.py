@@ -153,6 +153,15 @@ def test_wrong_columns_are_refused(kind, tmp_path):
     assert "elsewhere" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
+def test_what_is_already_open_is_refused(tmp_path):
+    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for argument, kind, source in (("path", gl.tables.H5Dataset, file), ("store", gl.tables.ZarrDataset, group)):
+            with pytest.raises(ValueError, match=rf"^{argument}=<.*>: it is already open; pass its path"):
+                kind(source, "x")
+
+
 def test_no_rows_at_all(kind, tmp_path):
     kind.write(tmp_path, {"x": np.zeros((0, 3))}, 0 if kind.name != "zarr" else 1)
     dataset = kind.open(tmp_path, "x")
