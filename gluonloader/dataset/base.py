@@ -223,7 +223,7 @@ class Subset(Dataset):
         indices: an iterable of indices; the constructor reads it once. Ints are stored in an array, 8 bytes each.
 
     Raises:
-        ValueError: `indices` is a mask of bools, or the dataset has no samples at 0, 1, 2 and so on.
+        ValueError: `indices` is a single index or a mask of bools, or the dataset has no samples at 0, 1, 2 and so on.
 
     >>> list(Subset(["a", "b", "c"], [2, 0]))
     ['c', 'a']
@@ -231,6 +231,8 @@ class Subset(Dataset):
 
     def __init__(self, dataset: Any, indices: Iterable[Any]) -> None:
         check_no_mask("indices", indices)
+        if isinstance(indices, int) or getattr(indices, "ndim", 1) == 0:
+            raise bad_argument("indices", indices, "pass a list or an array of ints, e.g. [0, 1]")
         indices = indices if isinstance(indices, (range, np.ndarray)) else list(indices)
         ints = isinstance(indices, range) or are_ints(indices)
         if ints:

@@ -127,6 +127,12 @@ def test_a_mask_of_another_library_is_not_taken_for_indices(library):
         Subset("ab", mask)
 
 
+@pytest.mark.parametrize("index", [1, np.int64(1), np.array(1)], ids=repr)
+def test_a_single_index_is_refused(index):
+    with pytest.raises(ValueError, match=r"^indices=.*1.*: pass a list or an array of ints"):
+        Subset("ab", index)
+
+
 def test_a_large_subset_is_kept_in_one_array():
     indices = list(range(5000))[::-1]
     assert len(pickle.dumps(Subset(range(5000), indices))) == pytest.approx(8 * 5000, rel=0.05)
