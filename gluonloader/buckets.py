@@ -111,8 +111,8 @@ class SortedSampler(OrderedSampler):
 
     def __init__(self, sort_keys: Sequence[Any], reverse: bool = True) -> None:
         check_flags(reverse=reverse)
-        _check_keys(sort_keys)
-        self._indices = sorted(range(len(sort_keys)), key=sort_keys.__getitem__, reverse=bool(reverse))
+        keys = _checked_keys(sort_keys)
+        self._indices = sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(reverse))
 
 
 class FixedBucketSampler(SeededSampler):
@@ -249,12 +249,12 @@ class SortedBucketSampler(SeededSampler):
         check_flags(reverse=reverse, shuffle=shuffle)
         super().__init__(seed, bool(shuffle))
         check_number("mult", mult, 1, "must be a number >= 1, the number of batches in a bucket")
-        _check_keys(sort_keys)
-        self._keys, self._size = sort_keys, check_int("batch_size", batch_size, 1)
+        keys = _checked_keys(sort_keys)
+        self._keys, self._size = keys, check_int("batch_size", batch_size, 1)
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
-        about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(sort_keys)}
-        self._identity = {**about, "keys": _content_of(sort_keys), "reverse": self._reverse, "shuffle": self._shuffle}
+        about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(keys)}
+        self._identity = {**about, "keys": _content_of(keys), "reverse": self._reverse, "shuffle": self._shuffle}
 
     def order(self, epoch: int) -> Order:
         return lazily(partial(self._batches, self.epoch_seed(epoch)))
@@ -281,9 +281,11 @@ class SortedBucketSampler(SeededSampler):
     __repr__ = FixedBucketSampler.__repr__
 
 
-def _check_keys(sort_keys: object) -> None:
+def _checked_keys(sort_keys: Any) -> Sequence[Any]:
     if not hasattr(sort_keys, "__len__") or not hasattr(sort_keys, "__getitem__"):
         raise bad_argument("sort_keys", sort_keys, "pass a list or an array with one key for each sample")
+    keys: Sequence[Any] = sort_keys.to_numpy() if hasattr(sort_keys, "iloc") else sort_keys
+    return keys  # pandas finds elements by their labels
 
 
 def _content_of(keys: Sequence[Any]) -> int | None:

@@ -222,6 +222,12 @@ def test_sort_keys_may_be_anything_that_can_be_compared():
     assert list(SortedBucketSampler(["b", "c", "a"], 2)) == [[1, 0], [2]]
 
 
+def test_sort_keys_of_pandas_are_in_their_order_not_found_by_labels():
+    keys = pytest.importorskip("pandas").Series([3, 1, 2], index=[2, 1, 0])
+    assert list(SortedSampler(keys)) == [0, 2, 1]
+    assert list(SortedBucketSampler(keys, 2)) == [[0, 2], [1]]
+
+
 KEYS = [5, 3, 8, 1, 9, 2, 7, 4, 6, 0]
 
 
