@@ -192,6 +192,7 @@ class TokenDataset(Dataset):
             self._name, parts = type(source).__name__, _of_table(source, column)
         else:
             self._name, parts = "", [source]
+            source.tokens.flags.writeable = False  # a document is a view, as that of a file; also in a copy
         self._stored = parts
         counts = [len(part.documents.lengths) for part in parts]
         self._starts = [0, *accumulate(counts)]  # the number of documents before each part
@@ -551,7 +552,6 @@ def _of_list(source: Any) -> _Part:
         right = f"its documents have {' and '.join(names)}, and no dtype of ints has room for all of them; convert them"
         raise ValueError(f"source: {right}")
     tokens = np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
-    tokens.flags.writeable = False  # a document is a view, as that of a file
     return _Part(tokens, _Offsets(np.cumsum([0, *map(len, arrays)])))
 
 

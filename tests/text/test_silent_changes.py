@@ -1,6 +1,8 @@
 """Changes around a resume, and of tokens in place, that would give other tokens without a message."""
 
+import copy
 import json
+import pickle
 from itertools import islice
 
 import numpy as np
@@ -132,12 +134,13 @@ def test_numbers_of_numpy_are_the_same_numbers_in_a_state():
     second.load_state_dict(saved(first))
 
 
-def test_documents_of_a_list_are_read_only_as_those_of_a_file():
+@pytest.mark.parametrize("copied", [lambda data: data, copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
+def test_documents_of_a_list_are_read_only_as_those_of_a_file(copied):
     def double(document):
         document *= 2
         return document
 
-    data = TokenDataset(DOCUMENTS)
+    data = copied(TokenDataset(DOCUMENTS))
     for dataset in (data, data.windows(4, extra=0)):
         with pytest.raises(ValueError, match="read-only"):
             next(iter(DataLoader(dataset.transform(double), 1)))
