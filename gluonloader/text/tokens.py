@@ -392,8 +392,16 @@ class TokenWindows(Dataset):
         self._stride = self._size if stride is None else check_int("stride", stride, 1)
         self._width = self._size + self._extra
         self._length = max(0, (tokens.num_tokens - self._width) // self._stride + 1)
+        self._tokens = self._cut(tokens)
+
+    def _cut(self, tokens: TokenDataset) -> TokenDataset:
+        """The same tokens; if they are in a store, in blocks of a cache that contain whole windows."""
         starts = np.arange(self._length) * self._stride if tokens.is_remote else np.empty(0, np.int64)
-        self._tokens = tokens.cut(starts, starts + self._width)
+        return tokens.cut(starts, starts + self._width)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._tokens = self._cut(self._tokens)  # which were opened again, in blocks that contain whole documents
 
     def __len__(self) -> int:
         return self._length

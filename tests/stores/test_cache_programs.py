@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import re
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD, examples
+from conftest import FORK, FORKSERVER, SERIAL, THREAD, examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from stores.store_server import store_server
@@ -330,3 +331,16 @@ def test_an_epoch_in_a_known_order_fetches_each_block_once(kind, order, way, see
     assert stats.misses - opened.misses <= len(needed.blocks) + stats.blocks
     assert stats.fetched - before.fetched >= sum(block.stop - block.start for block in needed.blocks)
     loader.close()
+
+
+@pytest.mark.parametrize("windows", [(300, 1), (64, 0, 10), (3000, 1)])
+def test_windows_lie_in_one_block_each_also_after_a_pickle(windows, bucket, tmp_path):
+    rng = np.random.default_rng(0)
+    local = TokenDataset.write(bucket / "pickled", [rng.integers(0, 60000, length) for length in range(0, 900, 20)])
+    remote = TokenDataset("s3://bucket/pickled.bin", cache=NodeCache(tmp_path / "cache", "4 MB", block=4096))
+    data, right = remote.windows(*windows), local.windows(*windows)
+    copied = pickle.loads(pickle.dumps(data))
+    assert np.array_equal(list(copied), list(right))
+    assert needed_blocks(copied, range(5))[0].blocks == needed_blocks(data, range(5))[0].blocks
+    with FORKSERVER.loader(data, 4) as one, SERIAL.loader(right, 4) as other:
+        assert [batch.tolist() for batch in one] == [batch.tolist() for batch in other]
