@@ -45,7 +45,7 @@ class PackingStats(Sums):
         rows: number of rows.
         tokens: number of tokens in the rows.
         capacity: number of tokens that would fit into the rows.
-        cut: number of documents that were split into several rows, or truncated.
+        cut: number of documents of more than `size` tokens that were split into several rows, or truncated.
         dropped: number of documents that are in no row, because they are empty or too long.
     """
 
