@@ -567,6 +567,9 @@ def _of_table(source: Any, column: str) -> list[_Part]:
     """The chunks of a column of lists, without a copy."""
     pa = import_extra("pyarrow", "arrow")
     table = getattr(source, "data", source)  # of a dataset of Hugging Face
+    if not hasattr(table, "to_batches"):
+        right = "it is no table; pass a single dataset or table, or use a PackedStream for a stream"
+        raise bad_argument("source", type(source).__name__, right)
     if column not in source.column_names:
         raise bad_argument("column", column, f"the columns are {', '.join(map(repr, source.column_names))}")
     if getattr(source, "_indices", None) is not None:

@@ -183,6 +183,9 @@ def test_datasets_of_hugging_face():
     with pytest.raises(ValueError, match=r"call source\.flatten_indices\(\) first"):
         TokenDataset(shuffled)
     check(TokenDataset(shuffled.flatten_indices()), [DOCUMENTS[3], DOCUMENTS[1]])
+    for other in (hugging.to_iterable_dataset(), datasets.DatasetDict(train=hugging), *hugging.data.to_batches()):
+        with pytest.raises(ValueError, match=f"source='{type(other).__name__}': it is no table; pass a single dataset"):
+            TokenDataset(other)
 
 
 # -- Windows -------------------------------------------------------------------------------------------------------
