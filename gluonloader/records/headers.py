@@ -54,7 +54,7 @@ def pack(header: Any, data: bytes) -> bytes:
     if isinstance(header.label, numbers.Number):
         header = header._replace(flag=0)
     else:
-        array = float_labels(header.label)
+        array = as_float32(header.label)
         if array is None:
             expected = "label must be a number or a sequence of numbers, each of which float32 can store"
             raise bad_argument("header", header, expected)
@@ -66,15 +66,15 @@ def pack(header: Any, data: bytes) -> bytes:
         raise bad_argument("header", header, right) from error
 
 
-def float_labels(labels: Any) -> NDArray[np.float32] | None:
-    """Returns labels as a float32 array, or None if they are not numbers, or too large for float32."""
+def as_float32(values: Any) -> NDArray[np.float32] | None:
+    """Returns numbers as a float32 array; None if the values are no numbers, or too large for float32."""
     try:
         with np.errstate(over="ignore"):
-            narrow, wide = np.asarray(labels, _LABEL), np.asarray(labels, np.float64)
+            narrow, wide = np.asarray(values, _LABEL), np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-    found = np.asarray(labels)  # NumPy also converts texts and None
-    if found.dtype.kind not in "biuf" and not all(isinstance(label, numbers.Real) for label in found.flat):
+    found = np.asarray(values)  # NumPy also converts texts and None
+    if found.dtype.kind not in "biuf" and not all(isinstance(value, numbers.Real) for value in found.flat):
         return None
     return None if (np.isinf(narrow) & np.isfinite(wide)).any() else narrow
 

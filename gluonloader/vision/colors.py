@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..decoders import opencv
 from ..errors import bad_argument
-from ..records.headers import float_labels
+from ..records.headers import as_float32
 from .geometry import Array
 
 Floats = NDArray[np.float32]
@@ -44,7 +44,7 @@ def checked_statistics(mean: float | Sequence[float], std: float | Sequence[floa
 
 def _per_channel(values: float | Sequence[float]) -> Floats | None:
     """Returns finite numbers as an array of shape (C,) or (1,); None if the values are something else."""
-    floats = float_labels(values)
+    floats = as_float32(values)
     if floats is None or floats.ndim > 1 or not floats.size or not np.isfinite(floats).all():
         return None
     return np.atleast_1d(floats)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..dataset.compact import CompactList
 from ..errors import bad_argument, warn
-from ..records.headers import float_labels
+from ..records.headers import as_float32
 from .encoded import ImageDataset, ImageFiles, Items, Path
 from .lists import SUFFIXES, is_folder, is_image, read_list
 
@@ -159,7 +159,7 @@ def _label(label: Any, where: str) -> Any:
         label = label.item()
     if isinstance(label, Real):
         return int(label) if isinstance(label, int) else float(label)
-    values = float_labels(label)
+    values = as_float32(label)
     if values is None or not values.size:
         raise ValueError(f"{where}: the label is {label!r:.80}; pass a number, or a sequence of numbers")
     return values
