@@ -115,7 +115,7 @@ class LoaderIterator(Iterator[Batch]):
             LoaderClosed: the iterator was closed before its epoch had ended.
         """
         with self._locked_in_owner_process():
-            if self._epochs is None and self._epoch.plan.finished:
+            if self._epoch.plan.finished:
                 if (epochs := self._after_end()) is not None:
                     epochs.rewind_ahead()
                 return

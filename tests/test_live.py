@@ -6,7 +6,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, crew
 from rank_models import Restarting
 
-from gluonloader import BatchSampler, DataLoader, IterableDataset, MixtureSampler, WeightedSampler
+from gluonloader import BatchSampler, DataLoader, IterableDataset, MixtureSampler, SimpleDataset, WeightedSampler
 from gluonloader.errors import LoaderClosed
 from gluonloader.options import Processes
 
@@ -109,6 +109,21 @@ def test_a_flush_after_the_last_batch_has_nothing_to_discard_and_a_closed_epoch_
         with pytest.raises(LoaderClosed):
             closed.flush()
         assert list(closed) == []
+
+
+def test_a_flush_after_the_last_batch_has_failed_leaves_the_epoch_finished(any_way):
+    data = SimpleDataset(range(5)).transform(lambda number: 1 // (number != 3))
+    with any_way.loader(data, 2, last_batch="rollover") as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ZeroDivisionError):
+            next(iterator)
+        iterator.flush()
+        iterator.close()
+        assert loader.state_dict()["epoch"] == 1
+        assert loader.upcoming(3) == [4, 0, 1]
+        assert next(iter(loader)).tolist() == [1, 1]
+        assert loader.state_dict()["carried"] == [4]
 
 
 def test_a_flush_of_an_iterable_continues_after_the_last_delivered_batch(any_way):
