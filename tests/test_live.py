@@ -80,8 +80,31 @@ def test_the_epoch_after_a_flush_is_the_same_with_every_executor(any_way):
     assert epoch_after_a_flush(any_way) == epoch_after_a_flush(SERIAL)
 
 
-def test_a_new_batch_size_applies_from_the_next_epoch_on(any_way):
-    batches = BatchSampler(range(8), 3)
+class Continuing:
+    """A sampler whose next pass continues where the last one has stopped."""
+
+    def __init__(self, length):
+        self.length, self.place = length, 0
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        while self.place < self.length:
+            self.place += 1
+            yield self.place - 1
+        self.place = 0
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+@pytest.mark.parametrize("sampler", [lambda: range(8), lambda: Continuing(8)], ids=["range", "stateful"])
+def test_a_new_batch_size_applies_from_the_next_epoch_on(any_way, sampler):
+    batches = BatchSampler(sampler(), 3)
     with any_way.loader(range(8), batch_sampler=batches) as loader:
         iterator = iter(loader)
         epochs = [[next(iterator).tolist()]]

@@ -115,7 +115,9 @@ class OrderPass:
                 offset = 0
         else:
             keys = Pass(order, length_of(cut.order), read_ahead_of(cut.order))
-        return keys if cut.batches is None else BatchPass(cut.batches, keys, self._due, offset)
+        if cut.batches is None or cut.size is None:
+            return keys
+        return BatchPass(cut.batches, keys, self._due, cut.size, cut.last_batch, offset)
 
     def _known_keys(self) -> Iterable[Any]:
         """The first keys of an order that can be read without a pass."""

@@ -338,7 +338,7 @@ class BatchSampler(RearrangedSampler):
 
         A loader draws batches before it delivers them, and calls `commit` after it has delivered the last batch.
         """
-        return BatchPass(self, start_pass(self.sampler), self.carried)
+        return BatchPass(self, start_pass(self.sampler), self.carried, self.batch_size, self.last_batch)
 
     def rearranged(self, order: Order) -> Order | None:
         """The batches of an order; None if the batches of an epoch depend on the epoch before it."""

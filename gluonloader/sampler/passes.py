@@ -180,17 +180,25 @@ class BatchPass(Iterator[list[Any]]):
         batches: the batch sampler.
         indices: one pass over its sampler.
         carried: indices that come first.
+        size, last_batch: of this pass. A change to the batch sampler applies to its next pass, since a position counts
+            batches of one size.
         start: number of indices to skip in that pass.
 
     Attributes:
         left_over: the indices that are too few for a batch, once all batches were drawn.
     """
 
-    def __init__(self, batches: Any, indices: Iterator[Any], carried: Sequence[Any], start: int = 0) -> None:
+    def __init__(
+        self,
+        batches: Any,
+        indices: Iterator[Any],
+        carried: Sequence[Any],
+        size: int,
+        last_batch: str,
+        start: int = 0,
+    ) -> None:
         self._batches, self._indices, self._start = batches, indices, start
-        # A change to the batch sampler applies to its next pass: a position counts batches of one size.
-        self._size: int = batches.batch_size
-        self._last_batch = batches.last_batch
+        self._size, self._last_batch = size, last_batch
         skip(indices, start)
         self._carried_before = batches.carried  # before the end of this pass
         self._carried_in = list(carried)
