@@ -249,10 +249,9 @@ class BatchPass(Iterator[list[Any]]):
 
     def commit(self) -> None:
         """Ends a pass whose batches were all delivered: the indices that are left over start the next pass."""
-        if self._last_batch == "rollover":
-            if self._batches.carried is not self._carried_before:
-                warn_of_overlap(len(self._batches.carried))
-            self._batches.carried = self.left_over
+        if self._batches.carried is not self._carried_before:
+            warn_of_overlap(len(self._batches.carried))
+        self._batches.carried = self.left_over  # also if they are none, since what came in is delivered
 
 
 def warn_of_overlap(lost: int) -> None:

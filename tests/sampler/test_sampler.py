@@ -72,6 +72,14 @@ def test_a_loaders_pass_carries_over_only_when_it_is_committed(length, size, las
     assert list(batches) == second
 
 
+def test_what_was_carried_over_comes_once_if_later_passes_carry_nothing_over():
+    batches = BatchSampler(range(5), 3, "rollover")
+    assert list(batches) == [[0, 1, 2]]
+    batches.last_batch = "keep"
+    assert list(batches) == [[3, 4, 0], [1, 2, 3], [4]]
+    assert list(batches) == [[0, 1, 2], [3, 4]]
+
+
 @given(size=sizes, lengths=st.lists(lengths, min_size=1, max_size=5))
 def test_rollover_loses_and_doubles_nothing_even_if_the_sampler_changes_its_length(size, lengths):
     sampler = Relabelled(0)
