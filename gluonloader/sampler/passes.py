@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe import counted
-from ..errors import a_class, warn
+from ..errors import a_class, bad_argument, warn
 from ..indices import Keys, as_list, is_int_array
 
 Integers = NDArray[np.int64]
@@ -199,6 +199,9 @@ class BatchPass(Iterator[list[Any]]):
     ) -> None:
         self._batches, self._indices, self._start = batches, indices, start
         self._size, self._last_batch = size, last_batch
+        if carried and len(carried) >= self._size:
+            what = f"the iteration before has carried over {counted(len(carried), 'index', 'indices')}"
+            raise bad_argument("batch_size", self._size, f"{what}, so it must be an int > {len(carried)}")
         skip(indices, start)
         self._carried_before = batches.carried  # before the end of this pass
         self._carried_in = list(carried)

@@ -11,6 +11,7 @@ from rank_models import batches_of
 
 from gluonloader import (
     BatchSampler,
+    DataLoader,
     FilterSampler,
     IntervalSampler,
     RandomSampler,
@@ -78,6 +79,18 @@ def test_what_was_carried_over_comes_once_if_later_passes_carry_nothing_over():
     batches.last_batch = "keep"
     assert list(batches) == [[3, 4, 0], [1, 2, 3], [4]]
     assert list(batches) == [[0, 1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_new_batch_size_that_is_too_small_for_what_was_carried_over_is_refused(size):
+    loader = DataLoader(range(5), 3, last_batch="rollover", batchify_fn=list)
+    assert list(loader) == [[0, 1, 2]]
+    loader.batch_sampler.batch_size = size
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"batch_size={size}: .* carried over 2 indices, so it must be an int > 2"):
+            iter(loader)
+    loader.batch_sampler.batch_size = 4
+    assert list(loader) == [[3, 4, 0, 1]]
 
 
 @given(size=sizes, lengths=st.lists(lengths, min_size=1, max_size=5))
