@@ -111,7 +111,7 @@ class LoaderIterator(Iterator[Batch]):
 
         Raises:
             TypeError: your own sampler cannot return to the last delivered batch, because it has no `state_dict` and
-                `load_state_dict`.
+                `load_state_dict`, or because `ranks` divide its order.
             LoaderClosed: the iterator was closed before its epoch had ended.
         """
         with self._locked_in_owner_process():

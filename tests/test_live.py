@@ -175,6 +175,20 @@ def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing(arg
     assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
 
 
+@pytest.mark.filterwarnings("ignore:.* ranks divide its order")
+@pytest.mark.parametrize(
+    "arguments",
+    [{"batch_size": 2, "sampler": Continuing(8)}, {"batch_sampler": Restarting([[0, 1], [2, 3]] * 2)}],
+    ids=["sampler", "batch sampler"],
+)
+def test_a_flush_of_a_users_sampler_that_ranks_divide_names_this_sampler(arguments):
+    iterator = iter(DataLoader(range(8), ranks=(1, 2), batchify_fn=list, **arguments))
+    first = next(iterator)
+    with pytest.raises(TypeError, match="a (Continuing|Restarting) whose order several ranks divide cannot return"):
+        iterator.flush()
+    assert [first, *iterator] == ([[2, 3]] * 2 if "batch_sampler" in arguments else [[1, 3], [5, 7]])
+
+
 def test_a_flush_of_a_list_of_batches_draws_the_next_one_again():
     batches = [[0, 1], [2, 3], [1, 0]]
     iterator = iter(DataLoader(range(4), batch_sampler=batches))

@@ -153,6 +153,11 @@ class OrderPass:
             TypeError: the sampler cannot do that.
         """
         batches: Any = self.batches
+        if self._cut.share is not None and self._order is None:
+            raise TypeError(
+                f"{a_class(self._cut.order)} whose order several ranks divide cannot return to the last delivered "
+                "batch; use a sampler of gluonloader, or a function of the epoch"
+            )
         if not hasattr(batches, "seek"):
             raise TypeError(
                 f"{a_class(self._cut.order)} cannot return to the last delivered batch; "
