@@ -175,6 +175,14 @@ def view(notes):
     return gl.IterableDataset(Finally(notes)).shard(2, 1)
 
 
+def joined_closed(notes):
+    return gl.IterableDataset(Closed(notes)) + Remembered(notes)
+
+
+def view_closed(notes):
+    return gl.IterableDataset(Closed(notes)).shard(2, 1)
+
+
 def packed(notes):
     return gl.text.PackedStream(gl.IterableDataset(Sharded(notes)).transform(document), 8, window=8)
 
@@ -201,5 +209,7 @@ KINDS = (
     transformed,
     joined,
     view,
+    joined_closed,
+    view_closed,
     packed,
 )

@@ -7,17 +7,17 @@ from itertools import chain, islice
 from typing import Any, Generic, Literal
 
 from ..checks import check_function, check_int, check_shard
-from ..describe import arguments, call, counted, describe, short_repr, sized
+from ..describe import arguments, call, class_name, counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..messages import message
 from ..tree import Sample
 from .opening import (
     NewestIterators,
+    Opened,
     at_epoch,
     check_shards,
     has_epoch_or_state,
     has_shard,
-    iterate,
     make_shard,
     most_shards,
     part_of,
@@ -224,7 +224,7 @@ class _ShardView:
     def __iter__(self) -> Iterator[Any]:
         part = part_of(self._source, self._num_shards, self._index, self._epoch, self.is_cut)
         steps, transforms = split_steps(self._steps)  # the transforms need not run on samples of other shards
-        samples = through(steps, iterate(part.dataset))
+        samples = through(steps, Opened(part.dataset, class_name(part.dataset), stateful=False))
         return through(transforms, islice(samples, part.start, None, part.stride))
 
     def __len__(self) -> int:
@@ -259,9 +259,9 @@ class ChainDataset:
 
     def _open(self, number: int) -> Iterator[Any]:
         source, steps = unwrap(self.datasets[number])
-        samples = iterate(at_epoch(source, self._epoch))
+        samples = Opened(at_epoch(source, self._epoch), class_name(source), stateful=False)
         method = "shard" if self._made_by_shard else f"{type(source).__name__}.__iter__"
-        self._opened[number].add(self._made_by_shard, samples, method)
+        self._opened[number].add(self._made_by_shard, samples.samples, method)
         return through(steps, samples)
 
     def __len__(self) -> int:

@@ -118,6 +118,12 @@ class Opened:
         self.samples = iterate(dataset)
         self._state_owner = _state_owner(self.samples, dataset) if stateful else None
 
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.samples)
+
     def __del__(self) -> None:
         if "samples" not in vars(self):  # the dataset or a signal handler has raised an error
             return
