@@ -491,6 +491,26 @@ def test_a_lost_batch_of_an_iterable_dataset_raises_its_error_and_the_others_are
         loader.replay(0, 3, read=True)
 
 
+class FirstBreaks:
+    def __iter__(self):
+        return self.shard(1, 1)
+
+    def shard(self, num_shards, index):
+        yield from range(6)[: 6 * index]
+        if not index:
+            raise OSError("broken")
+
+
+def test_the_last_samples_are_made_again_although_another_shard_has_ended_with_an_error():
+    loader = DataLoader(IterableDataset(FirstBreaks(), num_shards=2), 4)
+    iterator = iter(loader)
+    with pytest.raises(OSError, match="broken"):
+        next(iterator)
+    batches = {iterator.last.number: text(batch) for batch in iterator}
+    assert len(batches) == 2
+    assert {number: text(loader.replay(0, number, read=True)) for number in batches} == batches
+
+
 def test_numbers_may_be_numpy_ints():
     loader, where = DataLoader(range(LENGTH), SIZE, True, seed=1), divmod(np.int64(3), 2)
     assert loader.indices(*where) == loader.replay(*where).tolist() == loader.indices(1, 1)

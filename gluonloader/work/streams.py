@@ -203,9 +203,11 @@ class _Stream:
                 lost = skipped  # this error was reported for the skipped chunk
             elif len(skipped) == self._size:
                 lost = None
-        samples = [] if self._ended else self._take(number, seed, on_row)
-        if lost is not None and not samples:
-            return lost  # the error ended the source, and is reported again: perhaps no other worker saw it
+        is_beyond = self._ended
+        samples = [] if is_beyond else self._take(number, seed, on_row)
+        if lost is not None and not samples and not is_beyond:
+            # The error ended the source, and is reported again with the end: perhaps no other worker saw it.
+            return lost
         if not isinstance(samples, Exception):
             samples = self._transform(number, samples, seed, on_row)
         if isinstance(samples, Exception):

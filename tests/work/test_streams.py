@@ -526,6 +526,8 @@ def test_a_broken_generator_is_reported_by_every_shard_that_loses_samples(shard,
     assert found[3] == []
     with pytest.raises(OSError, match="disk"):  # another worker cannot know that the error was reported
         ask(Streams(IterableDataset(breaks)), 3, size=2, buffer=buffer, shard=shard, num_shards=3)
+    beyond = ask(Streams(IterableDataset(breaks)), 4, size=2, buffer=buffer, shard=shard, num_shards=3)
+    assert beyond.samples == []
 
 
 def test_system_exit_and_stop_iteration_become_errors():
