@@ -410,6 +410,22 @@ def test_nothing_is_left_behind(way, no_leaks):
         del iterator
 
 
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_a_loader_is_an_iterable_dataset_of_its_batches(num_shards, way):
+    def make():
+        return way.loader(IterableDataset(DataLoader(range(11), 3, shuffle=True, seed=1), num_shards=num_shards))
+
+    with make() as loader:
+        expected = [[batch.tolist() for batch in loader] for _ in range(2)]
+        assert [sorted(sum(epoch, [])) for epoch in expected] == [[*range(11)]] * 2
+        loader.set_epoch(0)
+        states = [loader.state_dict() for _ in loader]
+    for number, state in enumerate(states, 1):
+        with make() as loader:
+            loader.load_state_dict(state)
+            assert [[batch.tolist() for batch in loader] for _ in range(2)] == [expected[0][number:], expected[1]]
+
+
 # -- datasets of others --------------------------------------------------------------------------------------------
 
 

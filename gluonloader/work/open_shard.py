@@ -57,7 +57,9 @@ class OpenShard:
 
     def hint(self, group: int, last: Hint | None) -> Hint | None:
         """The hint before the next group, `group`; `last` if the source has ended, since its state is then useless."""
-        return last if self._ended or not self.stateful else Hint(group, self._opened.state())
+        # The iterator of a DataLoader has no state after its last batch.
+        has_ended = self._ended or getattr(self._opened.samples, "ended", False) is True
+        return last if has_ended or not self.stateful else Hint(group, self._opened.state())
 
     def check_alone(self) -> None:
         """Raises a RuntimeError if another stream has started to read the same iterator."""
