@@ -787,6 +787,14 @@ def test_damaged_files(place, damage):
     assert place.blocks("unchecked") == []
 
 
+def test_a_damaged_block_is_fetched_although_nobody_asks_for_anything_else(place):
+    place.is_right(place.dataset())
+    place.stop()
+    for file in place.blocks():
+        flipped(file, random.Random(0))
+    assert place.is_right(place.dataset(timeout=20), [0])
+
+
 def test_files_that_go_before_they_are_checked(place):
     place.is_right(place.dataset())
     place.stop()
