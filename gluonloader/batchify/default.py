@@ -194,11 +194,13 @@ def _columns_of(samples: Sequence[dict[Any, Any]], path: str) -> list[tuple[Any,
 
 
 def _different_keys(samples: Sequence[Mapping[Any, Any]], path: str) -> BatchifyError:
-    keys = samples[0].keys()
-    row, sample = next((row, sample) for row, sample in enumerate(samples) if sample.keys() != keys)
+    kinds = [frozenset(sample) for sample in samples]
+    most = max(kinds, key=kinds.count)
+    keys = samples[kinds.index(most)].keys()
+    row, sample = next((row, sample) for row, sample in enumerate(samples) if kinds[row] != most)
     missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
     what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
-    usual = ", ".join(sorted(map(repr, keys)))
+    usual = ", ".join(sorted(map(repr, keys))) or "no keys"
     everywhere = [key for key in keys if all(key in sample for sample in samples)]
     select = f", or select keys by Dict({{{everywhere[0]!r}: Stack()}}) in the batchify_fn" if everywhere else ""
     cure = f"return the same keys from each sample in the dataset{select}"

@@ -319,6 +319,8 @@ IMAGE = np.zeros((3, 4))
         ([{"a": 1, "b": 2}, {"a": 1}], 1, "", "no key 'b', but other samples have"),
         ([{"a": 1}, {"a": 1, "b": 2}], 1, "", "extra key 'b'"),
         ([{"a": 1}, {"a": 1}, {"c": 1}], 2, "", "no key 'a' and extra key 'c'"),
+        ([{"a": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2}], 0, "", "no key 'b', but other samples have 'a', 'b'"),
+        ([{}, {}, {"a": 1}], 2, "", "extra key 'a', but other samples have no keys"),
         ([({"a": 1},), ({"b": 1},)], 1, "[0]", "no key 'a'"),
         ([(1, 2), (1, 2, 3), (1, 2)], 1, "", "3 fields, but other samples have 2 fields"),
         ([{"x": [1]}, {"x": [1]}, {"x": []}], 2, "['x']", "0 fields, but other samples have 1 fields"),
