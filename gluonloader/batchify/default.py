@@ -143,7 +143,7 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         for row, sample in enumerate(samples):
             if isinstance(sample, int) and np.asarray(sample).dtype.hasobject:
                 raise BatchifyError(f"the int {sample} does not fit into int64 or uint64; return a float", row, path)
-            if isinstance(sample, np.ndarray) and hasattr(sample, "mask"):
+            if isinstance(sample, np.ndarray) and hasattr(type(sample), "mask"):  # a recarray may have such a field
                 raise BatchifyError(MASKED, row, path)
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):

@@ -185,6 +185,11 @@ def test_object_arrays_stay_object_arrays():
     assert default_batchify(scalars).tolist() == [{"a": 1}, 1]
 
 
+def test_a_recarray_with_a_field_mask_is_no_masked_array():
+    sample = np.rec.array([(1, True)], dtype=[("image", int), ("mask", bool)])
+    assert default_batchify([sample, sample])["mask"].tolist() == [[True], [True]]
+
+
 def test_subclasses_of_arrays_become_plain_arrays():
     batch = default_batchify([np.arange(2).view(np.recarray), np.arange(2).view(np.recarray)])
     assert type(batch) is np.ndarray
