@@ -172,8 +172,9 @@ class MXNetMemory:
     def copy(self, array: Array, shared: bool) -> Any:
         """Returns the handle of an NDArray over a copy in MXNet's own memory."""
         context = self._mx.Context("cpu_shared" if shared else "cpu", 0)
-        allocate = self._mx.nd.ndarray._new_alloc_handle
-        new = self._mx.nd.NDArray(allocate(array.shape, context, False, array.dtype))
+        # NumPy has two dtypes of 64 signed bits, of which MXNet knows one.
+        dtype = array.dtype if array.dtype.names else np.dtype(array.dtype.str)
+        new = self._mx.nd.NDArray(self._mx.nd.ndarray._new_alloc_handle(array.shape, context, False, dtype))
         if not array.ndim:
             new[:] = array  # without axes, MXNet allocates the memory at the first write
         elif array.size:

@@ -240,7 +240,7 @@ def test_memory_of_a_plain_array_lives_as_long_as_mxnet_reads_it():
 
 @pytest.mark.parametrize("way", WAYS[:3], ids=str)
 def test_every_dtype_of_mxnet(way):
-    dtypes = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
+    dtypes = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "longlong", "bool"]
     arrays = [np.stack([np.arange(6).reshape(2, 3).astype(t) + np.asarray(i % 2, t) for i in range(4)]) for t in dtypes]
     with way.loader([tuple(array[i] for array in arrays) for i in range(4)], 4, output="mxnet") as loader:
         (batch,) = loader
