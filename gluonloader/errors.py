@@ -295,6 +295,15 @@ def text_of(value: object) -> str:
         return f"its __str__ raised {type(failure).__name__}"
 
 
+def as_exception(error: BaseException, raiser: str) -> Exception:
+    """The error, or a RuntimeError in its place if it would end a loop or the program."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    replacement = RuntimeError(f"{raiser} raised {type(error).__name__}({text_of(error)})")
+    replacement.__cause__ = error
+    return replacement
+
+
 def a_class(value: object) -> str:
     """The class of a value with its article: "a list", "an int"."""
     name = type(value).__name__

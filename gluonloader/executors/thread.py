@@ -21,7 +21,7 @@ from multiprocessing.pool import Pool, ThreadPool
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, forget_variables, text_of
+from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, as_exception, forget_variables, text_of
 from ..interrupts import Uninterrupted
 from ..locks import join
 from ..memory.buffers import BatchMemory, BufferPool
@@ -29,7 +29,7 @@ from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import Draws, set_current_seed
 from ..work.maker import BatchMaker, Maker
 from ..work.reading import side_by_side
-from ..work.task import Chunk, Job, Task, as_exception
+from ..work.task import Chunk, Job, Task
 from ..work.usage import Usage
 from .base import CLOSED, Failed, Made, Outcome, Submission, Window
 from .ended import Iterations

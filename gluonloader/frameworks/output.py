@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import add_note
+from ..errors import add_note, as_exception
 from ..tree import children, refill
 from .base import Framework, is_numeric, warn_once
 from .find import named, owner
@@ -29,8 +29,9 @@ def map_arrays(fn: Leaf, batch: Any, path: str = "") -> Any:
         try:
             return fn(batch)
         except Exception as error:
+            error = as_exception(error, "output")
             add_note(error, f"gluonloader: while output converted {path or 'the batch'}")
-            raise
+            raise error
     items = children(batch)
     if items is None:
         return batch

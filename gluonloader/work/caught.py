@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from ..dataset.bulk import read_by, settled
 from ..declared import is_async
-from ..errors import SharedMemoryError
+from ..errors import SharedMemoryError, as_exception
 from ..indices import as_list
 from ..interrupts import from_signal_handler
 from ..messages import message
 from ..randomness import CurrentBatch, current_batch
-from .task import OnRow, as_exception
+from .task import OnRow
 
 # What `on_row` is called with instead of a row: while no sample is read, and while all samples are read in bulk again.
 NO_ROW: Final = -1

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from ..checks import ErrorAction
-from ..errors import BatchifyError, add_note, text_of
+from ..errors import BatchifyError, add_note, as_exception
 from ..indices import Keys, as_list
 from ..interrupts import from_signal_handler
 from ..messages import message
@@ -115,15 +115,6 @@ def located(error: BaseException, raiser: str, place: str) -> Exception:
     exception = as_exception(error, raiser)
     add_note(exception, f"gluonloader: in {place}")
     return exception
-
-
-def as_exception(error: BaseException, raiser: str) -> Exception:
-    """The error, or a RuntimeError in its place if it would end a loop or the program."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    replacement = RuntimeError(f"{raiser} raised {type(error).__name__}({text_of(error)})")
-    replacement.__cause__ = error
-    return replacement
 
 
 def located_sample(error: BaseException, dataset: Any, index: Any, task: Task) -> Exception:

@@ -139,6 +139,21 @@ def test_a_callable_output_gets_each_array():
     assert batch.y[1] == ["s0", "s1"]
 
 
+def test_a_stop_iteration_of_output_does_not_end_the_epoch(any_way):
+    def convert(array):
+        if 5 in array:
+            raise StopIteration("no fives")
+        return array
+
+    with any_way.loader(np.arange(12), 4, output=convert) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(RuntimeError, match=r"output raised StopIteration\(no fives\)") as caught:
+            next(iterator)
+        assert "gluonloader: while output converted the batch" in caught.value.__notes__
+        assert next(iterator).tolist() == [8, 9, 10, 11]
+
+
 def test_an_error_of_output_says_where_and_the_next_batch_comes(parallel_way):
     def picky(array):
         if array.ndim == 1 and 5 in array:
