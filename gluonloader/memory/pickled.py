@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import tree
-from ..errors import SharedMemoryError, TransportError
+from ..errors import SharedMemoryError, TransportError, as_exception
 from ..frameworks import arriving, owner
 from .allocator import Arena, needs_pickle
 from .loans import BatchBytes
@@ -60,7 +60,10 @@ def rebuild_by_pickle(source: BatchBytes, head: memoryview, tail: int) -> Any:
     outside = [source.array(pieces, offset, length, _BYTE, None).data for offset, length in buffers]
     rebuilder = _Rebuilder(io.BytesIO(head[:body]), buffers=outside)
     rebuilder.array = partial(source.array, pieces)
-    return rebuilder.load()
+    try:
+        return rebuilder.load()
+    except StopIteration as error:  # of a user's class
+        raise as_exception(error, "unpickling the batch") from error
 
 
 class _Reducer(pickle.Pickler):

@@ -351,6 +351,18 @@ def test_what_cannot_be_pickled_is_named(make_slab, batch, path, kind):
         reduce(batch, Arena(make_slab(), HEADER, PLENTY))
 
 
+class Exhausted:
+    def __reduce__(self):
+        return next, (iter(()),)
+
+
+def test_a_class_that_raises_stop_iteration_when_it_is_unpickled_does_not_end_the_epoch(make_slab):
+    slab = make_slab()
+    head = reduce([Exhausted()], Arena(slab, HEADER, PLENTY))
+    with pytest.raises(RuntimeError, match="unpickling the batch raised StopIteration"):
+        rebuild(source_of(slab, head), head)
+
+
 def test_missing_memory_is_not_reported_as_an_unpicklable_batch(make_slab, monkeypatch):
     def full(fd, size):
         raise SharedMemoryError(28, f"no room for {size} bytes")
