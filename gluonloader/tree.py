@@ -55,7 +55,8 @@ def columns(containers: Sequence[Any]) -> list[tuple[str, Sequence[Any]]] | None
         return [(f"[{key!r}]", [container[key] for container in containers]) for key in first]
     if children(first) is None:
         return None
-    return [(f".{name}", [getattr(item, name) for item in containers]) for name in _field_names(first)]
+    names = [field.name for field in dataclasses.fields(first)]
+    return [(f".{name}", [getattr(item, name) for item in containers]) for name in names]
 
 
 def refill(container: Any, items: Any) -> Any:
@@ -131,4 +132,5 @@ def _made_from(kind: Any, items: Any) -> Any:
 
 
 def _field_names(container: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(container)]
+    """The fields of a dataclass; those of `field(init=False)` may have no value yet."""
+    return [field.name for field in dataclasses.fields(container) if hasattr(container, field.name)]

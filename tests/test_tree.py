@@ -9,6 +9,8 @@ from types import MappingProxyType
 import pytest
 from parity import Frozen, FrozenPair, NotedList
 
+from gluonloader import DataLoader
+from gluonloader.batchify import AsList
 from gluonloader.tree import children, columns, leaves, map_leaves, refill
 
 Point = namedtuple("Point", "x y")
@@ -109,6 +111,19 @@ def test_attributes_that_follow_from_the_items_are_those_of_the_batch():
     assert (batch.a, batch["a"]) == ("x", "x")
     sample = Sized([1, 2])
     assert (sample.total, refill(sample, [[3, 4]]).total, sample.total) == (3, 7, 3)
+
+
+@dataclasses.dataclass
+class WithCache:
+    x: int
+    cache: list = dataclasses.field(init=False, repr=False)
+
+
+def test_a_field_of_a_dataclass_without_a_value_is_no_item():
+    assert children(WithCache(1)) == [(".x", 1)]
+    assert map_leaves(lambda leaf, path: leaf + 1, WithCache(1)).x == 2
+    with DataLoader([WithCache(i) for i in range(4)], 2, batchify_fn=AsList()) as loader:
+        assert [[sample.x for sample in batch] for batch in loader] == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize("leaf", ["text", b"bytes", 5, None, {1, 2}, range(3), Box, Point])
