@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from ..errors import logger
+from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..tree import leaves
 from ..work.info import BadSample
@@ -67,9 +68,15 @@ class EpochTally:
         return now
 
     def _size(self, batch: Any) -> None:
-        """Counts the bytes of a batch."""
+        """Counts the bytes of a batch; 0 if a container of the user raises an error."""
+        try:
+            nbytes = sum(_nbytes_of(leaf) for _, leaf in leaves(batch))
+        except Exception as error:
+            if from_signal_handler(error):
+                raise
+            nbytes = 0
         self._sized += 1
-        self._nbytes += sum(_nbytes_of(leaf) for _, leaf in leaves(batch))
+        self._nbytes += nbytes
 
     def add(self, other: EpochTally) -> None:
         for name in ("batches", "samples", "waited_s", "first_s", "program_s", "made_s", "ready", "_sized", "_nbytes"):

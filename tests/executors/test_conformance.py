@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from samples import plain
 from started import Pair, TwoArguments
 
 import gluonloader as gl
+from gluonloader.batchify import AsList
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -122,6 +124,27 @@ def test_structure_dtype_and_content_are_those_of_default_batchify(way):
     with way.loader(dataset, 4) as loader:
         for batch, indices in zip(loader, ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9]), strict=True):
             assert plain(batch) == plain(gl.default_batchify([dataset[i] for i in indices]))
+
+
+class Lazy(Mapping):
+    """Its values cannot be read."""
+
+    def __init__(self, index):
+        self.index = index
+
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter(["x"])
+
+    def __getitem__(self, key):
+        raise OSError("the file is gone")
+
+
+def test_a_batch_whose_bytes_cannot_be_counted_is_delivered(way):
+    with way.loader([Lazy(i) for i in range(4)], 2, batchify_fn=AsList()) as loader:
+        assert [[lazy.index for lazy in batch] for batch in loader] == [[0, 1], [2, 3]]
 
 
 ARRAYS = [
