@@ -6,7 +6,7 @@ epochs. An epoch begins before the dataset is made, and after the imports. Each 
 undamaged. The processor time is that of all processes but the server. The server counts requests and bytes; what a
 loader fetches ahead for the next epoch counts in the epoch in which it is fetched.
 
-python -m benchmarks stores --markdown benchmarks/STORES.md && python -m benchmarks.tables
+python -m benchmarks stores --large --markdown benchmarks/STORES.md && python -m benchmarks.tables
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from .report import time_of
 from .store_loaders import CHUNK, LOADERS, WORDS, Place, StoreLoader, numbers_of, samples
 
 _DELAY_S: Final = 0.03  # before each answer of the server
+_LARGE: Final = 10
 _IMAGES: Final = 1000
 _FILES: Final = 5000
 _FILE_BYTES: Final = 20_000
@@ -62,23 +63,41 @@ def run(options: Namespace) -> Iterator[str]:
     """Yields the tables as soon as they are measured."""
     parts = ["# Results of object stores", "`python -m benchmarks stores --markdown` writes this page; do not edit it."]
     parts += [f"```text\n{options.about}\n```", (__doc__ or "").partition("\n\n")[2].rpartition("\n\n")[0]]
+    for part in _tables(options):
+        parts.append(part)
+        yield part
+    if options.markdown is not None:
+        Path(options.markdown).write_text("\n\n".join(parts) + "\n")
+
+
+def _tables(options: Namespace) -> Iterator[str]:
+    with _bucket(options, options.samples) as (place, server):
+        yield _compared("store", options, place, server)
+        if not options.cold:  # its loaders start workers, so not before
+            with ExitStack() as stack:
+                yield text_of(_warm(place, stack), _WARM_ROUNDS)
+    if options.large:
+        with _bucket(options, _LARGE * options.samples) as (place, server):
+            yield _compared("large", options, place, server)
+
+
+@contextmanager
+def _bucket(options: Namespace, count: int) -> Iterator[tuple[Place, Any]]:
+    """A place for so many samples, and its server."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         root = Path(name)
         (root / "bucket").mkdir()
         server = stack.enter_context(_server().store_server(root, delay_s=_DELAY_S))
         stack.enter_context(patch.dict(os.environ, {**server.environment, "S3_ENDPOINT_URL": server.url}))
-        size = options.samples * WORDS * 8
-        place = Place(root, server.url, options.samples, root / "cache", size // 2, options.workers)
-        chosen = [loader for loader in LOADERS if loader.name in options.names]
-        rows = {loader.name: loader.absence() or partial(_measured, loader, place, server) for loader in chosen}
-        title = f"## store\n\n{options.samples:,} samples ({size / 1e6:,.0f} MB), limit {place.limit / 1e6:,.0f} MB"
-        parts.append(text_of(Table(title, rows, _COLUMNS), options.rounds))
-        yield parts[-1]
-        if not options.cold:  # its loaders start workers, so not before
-            parts.append(text_of(_warm(place, stack), _WARM_ROUNDS))
-            yield parts[-1]
-    if options.markdown is not None:
-        Path(options.markdown).write_text("\n\n".join(parts) + "\n")
+        yield Place(root, server.url, count, root / "cache", count * WORDS * 8 // 2, options.workers), server
+
+
+def _compared(name: str, options: Namespace, place: Place, server: Any) -> str:
+    """The table of all loaders."""
+    chosen = [loader for loader in LOADERS if loader.name in options.names]
+    rows = {loader.name: loader.absence() or partial(_measured, loader, place, server) for loader in chosen}
+    data = f"{place.samples:,} samples ({place.samples * WORDS * 8 / 1e6:,.0f} MB)"
+    return text_of(Table(f"## {name}\n\n{data}, limit {place.limit / 1e6:,.0f} MB", rows, _COLUMNS), options.rounds)
 
 
 def _server() -> Any:
@@ -258,7 +277,8 @@ TOPIC: Final = Topic(
     rounds=1,
     names=[loader.name for loader in LOADERS],
     options={
-        "samples": (20_000, "number of samples of 10,240 bytes; 200,000 are 2 GB"),
+        "samples": (20_000, "number of samples of 10,240 bytes"),
+        "large": (False, "also compare the loaders with 10 times as many samples"),
         "cold": (False, "only compare the loaders, not a warm cache with local files"),
         "markdown": (None, "write the results into this file, as a page of Markdown"),
     },

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -112,13 +113,13 @@ def photos(results: Results, versions: Versions) -> str:
     return markdown(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
 
 
-def store(results: Results, versions: Versions) -> str:
+def store(results: Results, versions: Versions, name: str = "store") -> str:
     """The table of loaders that read from an object store; most cells have a figure for each of two epochs."""
     heading = ["Epoch 1 / epoch 2", *_IN_BOTH_EPOCHS.values(), "most MB on disk", "chunks in a batch"]
     rows = []
-    for loader, (name, package) in _STORE_LOADERS.items():
-        if cells := {column: _median(cell) for column, cell in results["store"].get(loader, {}).items()}:
-            row = [f"{name} {versions[package]}" if package else name]
+    for loader, (what, package) in _STORE_LOADERS.items():
+        if cells := {column: _median(cell) for column, cell in results[name].get(loader, {}).items()}:
+            row = [f"{what} {versions[package]}" if package else what]
             row += [f"{cells[f'{column}, epoch 1']} / {cells[f'{column}, epoch 2']}" for column in _IN_BOTH_EPOCHS]
             rows.append([*row, cells["MB on disk"], f"{cells['chunks in a batch']} ({cells['in a full shuffle']})"])
     return markdown(heading, rows)
@@ -137,7 +138,8 @@ def _median(cell: str) -> str:
 
 
 TABLES: Final = {
-    "overview": overview, "cases": cases, "tensors": tensors, "photos": photos, "store": store, "warm": warm,
+    "overview": overview, "cases": cases, "tensors": tensors, "photos": photos, "store": store,
+    "large": partial(store, name="large"), "warm": warm,
 }  # fmt: skip
 
 
