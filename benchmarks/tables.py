@@ -7,7 +7,7 @@ benchmarks/RESULTS.md and benchmarks/STORES.md, so that no figure is changed by 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -137,7 +137,7 @@ def _median(cell: str) -> str:
     return cell.partition(" (")[0]
 
 
-TABLES: Final = {
+TABLES: Final[Mapping[str, Callable[[Results, Versions], str]]] = {
     "overview": overview, "cases": cases, "tensors": tensors, "photos": photos, "store": store,
     "large": partial(store, name="large"), "warm": warm,
 }  # fmt: skip

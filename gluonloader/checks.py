@@ -61,6 +61,12 @@ def check_function(name: str, function: object, expected: str = "must be a funct
         raise bad_argument(name, function, f"it is a class; pass an object of the class: {function.__name__}()")
 
 
+def check_predicate(name: str, function: object) -> None:
+    check_function(name, function)
+    if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):  # type: ignore[operator]
+        raise bad_argument(name, function, "it is `async def`, so its result is always true; pass an ordinary function")
+
+
 def check_attribute(constructor: Callable[..., object], replacements: Mapping[str, str], name: str, value: Any) -> None:
     """Raises an AttributeError for an attribute with, or almost with, the name of an argument, which it cannot change.
 

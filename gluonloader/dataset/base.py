@@ -11,7 +11,7 @@ from typing import Any, Final, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_flags, check_function, check_indexed, check_int, check_shard
+from ..checks import check_flags, check_function, check_indexed, check_int, check_predicate, check_shard
 from ..declared import in_memory, is_array, is_async, needed_blocks, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
@@ -79,6 +79,7 @@ class Dataset(Generic[Sample]):
         if is_async(self):
             text = f"filter: the samples of {type(self).__name__} are awaited, so they cannot be read here"
             raise ValueError(f"{text}; find the indices yourself, and call sample(indices)")
+        check_predicate("fn", fn)
         # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 

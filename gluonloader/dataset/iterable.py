@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, Literal
 
-from ..checks import check_function, check_int, check_shard
+from ..checks import check_function, check_int, check_predicate, check_shard
 from ..describe import arguments, call, class_name, counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..messages import message
@@ -149,6 +149,7 @@ class IterableDataset(Generic[Sample]):
 
     def filter(self, fn: Callable[[Sample], object]) -> IterableDataset[Sample]:
         """Returns the samples for which `fn(sample)` is true; `fn` takes one argument, even if that is a tuple."""
+        check_predicate("fn", fn)
         return self._with(Filter(fn))
 
     def take(self, count: int) -> IterableDataset[Sample]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import check_predicate
 from ..errors import bad_argument
 from ..indices import checksum_of_array
 from .base import OrderedSampler, check_length
@@ -33,6 +34,7 @@ class FilterSampler(OrderedSampler):
     """
 
     def __init__(self, fn: Callable[[Any], object], dataset: Any) -> None:
+        check_predicate("fn", fn)
         self._indices = np.array([i for i in range(len(dataset)) if fn(dataset[i])], np.int64)
         self._identity = {"indices": checksum_of_array(self._indices)}
 

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ArrayDataset, Dataset, RandomSampler, Rows, SequentialSampler, SimpleDataset, StackDataset
+from gluonloader import (
+    ArrayDataset,
+    Dataset,
+    FilterSampler,
+    IterableDataset,
+    RandomSampler,
+    Rows,
+    SequentialSampler,
+    SimpleDataset,
+    StackDataset,
+)
 from gluonloader.declared import draws, in_memory, is_gil_free
 
 ROWS = 150  # more than are read at once
@@ -69,6 +79,19 @@ def test_filter_keeps_order_and_runs_once(data):
 def test_filter_gets_a_tuple_whole():
     dataset = ArrayDataset([1, 2, 3], [3, 2, 1]).filter(lambda pair: pair[0] > pair[1])
     assert list(dataset) == [(3, 1)]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [SimpleDataset(range(3)).filter, IterableDataset(range(3)).filter, lambda fn: FilterSampler(fn, range(3))],
+    ids=["dataset", "stream", "sampler"],
+)
+def test_a_function_that_filters_is_not_async(use):
+    async def is_odd(number):
+        return number % 2
+
+    with pytest.raises(ValueError, match=r"^fn=<function .*>: it is `async def`, so its result is always true"):
+        use(is_odd)
 
 
 @given(data=values, num_shards=st.integers(1, 25))
