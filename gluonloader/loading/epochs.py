@@ -18,6 +18,7 @@ from ..locks import Lock
 from ..messages import message
 from ..randomness import postponed
 from ..sampler.base import copy_of, is_computed, keep_epochs
+from ..sampler.users import leave_epoch
 from ..state import State, add_checksum, check_same, field, has_state, hash_of, int_field, parse_state, seed_field
 from .epoch import Delivery, Epoch
 from .index_source import IndexSource
@@ -254,6 +255,9 @@ class Epochs:
                 self._next = replace(self._next, restore=None)
             else:
                 self._undraw_ahead()
+                left = self._next.after
+                if isinstance(left, IndexPlan) and left.epoch == number and not left.finished:
+                    leave_epoch(left.sampler, number)
                 self._next = Next(number, set_generators=self._next.set_generators)
             ahead = self._next.ahead
             if self.source.set_epoch(number, loaded=stays) and ahead is not None:  # it has another epoch's order

@@ -113,6 +113,13 @@ def set_users_epochs(batch_sampler: Any, epochs: Sequence[int]) -> None:
         sampler.set_epoch(epoch)
 
 
+def leave_epoch(batch_sampler: Any, epoch: int) -> None:
+    """Sets another epoch than this one, since a user's sampler with a state may keep its place if this is set again."""
+    for sampler in _users_samplers(batch_sampler):
+        if has_state(sampler):
+            sampler.set_epoch(abs(epoch - 1))
+
+
 def stateful_part(batch_sampler: Any) -> Any:
     """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has."""
     for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 from conftest import SERIAL, THREAD, examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted_start
 
@@ -376,6 +376,7 @@ def check_against_a_model(actions, kind, make):
 @pytest.mark.soak
 @settings(max_examples=examples(int(os.environ.get("GLUONLOADER_RESUMES", "100"))))
 @given(actions=ACTIONS, kind=st.sampled_from(["readable", "late", "counting", "share", "stateful"]))
+@example(actions=[("read", 1), ("loader", 0)], kind="stateful")
 def test_the_last_call_before_an_epoch_counts(actions, kind):
     check_against_a_model(actions, kind, lambda: SERIAL.loader(range(LENGTH), **KINDS[kind]()))
 

@@ -62,6 +62,7 @@ TESTS = {
         "tests/test_shared_random.py",
         "tests/test_iterable.py",
     ),
+    "errors.py": EXECUTORS,
     "executors": EXECUTORS,
     "executors/serial.py": ("tests/randomness/test_spared.py", "tests/executors/test_left_streams.py", *EXECUTORS),
     "forks.py": ("tests/executors/test_closing.py", "tests/memory"),
@@ -85,6 +86,7 @@ TESTS = {
     ),
     "sampler": (
         "tests/sampler",
+        "tests/loading/test_sampler_epochs.py",
         "tests/test_last_batch.py",
         "tests/text",
         *STATES,

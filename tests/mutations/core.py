@@ -620,9 +620,15 @@ MUTATIONS = [
     ),
     Mutation(
         "StopIteration inside a dataset ends the epoch",
-        "work/task.py",
+        "errors.py",
         "    if isinstance(error, Exception) and not isinstance(error, StopIteration):\n",
         "    if isinstance(error, Exception):\n",
+    ),
+    Mutation(
+        "an epoch that was left early and is set again starts where it was left",
+        "sampler/users.py",
+        "            sampler.set_epoch(abs(epoch - 1))\n",
+        "            pass\n",
     ),
     Mutation(
         "a replaced sample depends on the worker",
