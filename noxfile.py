@@ -37,7 +37,7 @@ from pathlib import Path
 
 import nox
 
-# `.ci/run` runs these two rows side by side; they take about the same time.
+# `.ci/run` runs these two rows side by side.
 ROWS = [["package", "lint", "docs", "newest", "gluon"], ["ray", "modern"]]
 nox.options.sessions = [*ROWS[0], *ROWS[1]]
 nox.options.default_venv_backend = "virtualenv"

@@ -61,9 +61,14 @@ def check_function(name: str, function: object, expected: str = "must be a funct
         raise bad_argument(name, function, f"it is a class; pass an object of the class: {function.__name__}()")
 
 
+def is_async_function(function: Any) -> bool:
+    """Whether a call returns something that has to be awaited."""
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+
+
 def check_predicate(name: str, function: object) -> None:
     check_function(name, function)
-    if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):  # type: ignore[operator]
+    if is_async_function(function):
         raise bad_argument(name, function, "it is `async def`, so its result is always true; pass an ordinary function")
 
 

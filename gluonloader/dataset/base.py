@@ -11,7 +11,15 @@ from typing import Any, Final, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_flags, check_function, check_indexed, check_int, check_predicate, check_shard
+from ..checks import (
+    check_flags,
+    check_function,
+    check_indexed,
+    check_int,
+    check_predicate,
+    check_shard,
+    is_async_function,
+)
 from ..declared import in_memory, is_array, is_async, needed_blocks, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
@@ -160,7 +168,7 @@ class Dataset(Generic[Sample]):
 
     def _check_transform(self, fn: Any) -> None:
         check_function("fn", fn)
-        if not is_async(self) and any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
+        if not is_async(self) and is_async_function(fn):
             right = f"the samples of {type(self).__name__} are not awaited, so `fn` must not be `async def`"
             raise bad_argument("fn", fn, f"{right}; pass an ordinary function, or a dataset with async def __getitem__")
 

@@ -298,11 +298,9 @@ class _Files:
             footer = self._footer(number)
             here = {field.name: field for field in _fields(footer.schema, names, path)}
             if number == 0:
-                fields, self.schema = here, footer.schema
-            try:
-                _check_same(fields, here, path, paths[0])
-            except ColumnError as error:
-                raise ColumnError(error.reason, path, error.column) from error
+                fields, columns, self.schema = here, _columns_in(path, here), footer.schema
+            else:
+                _check_same(fields, columns, here, path, paths[0])
             nulls |= _check_chunks(footer, here, path)
             self.lengths += footer.lengths
             self._footers.append(footer.checksum)
@@ -482,13 +480,23 @@ def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
     return [schema.field(name) for name in names]
 
 
-def _check_same(fields: dict[str, Any], here: dict[str, Any], path: str, first: str) -> None:
+def _columns_in(path: str, fields: dict[str, Any]) -> Mapping[str, Column]:
+    """How the columns of a file are read; raises ColumnError if one cannot be."""
+    try:
+        return columns_of(None, list(fields.values()), set())
+    except ColumnError as error:
+        raise ColumnError(error.reason, path, error.column) from error
+
+
+def _check_same(
+    fields: dict[str, Any], columns: Mapping[str, Column], here: dict[str, Any], path: str, first: str
+) -> None:
     if list(here) != list(fields) and set(here) != set(fields):
         extra = min(set(here) ^ set(fields))
         raise ValueError(f"{path}: column {extra!r} is not in both this file and {first}; pass columns=[...]")
-    columns = columns_of(None, list(here.values()), set())
-    for name, column in columns_of(None, list(fields.values()), set()).items():
-        if columns[name] != column:
+    found = _columns_in(path, here)
+    for name, column in columns.items():
+        if found[name] != column:
             what = f"column {name!r} has type {here[name].type}, but {fields[name].type} in {first}"
             raise ValueError(f"{path}: {what}; cast it in one of the files, or pass columns=[...] without it")
 
