@@ -140,7 +140,8 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     """The rare cases: subclasses, numbers of several types, lists, mappings, dataclasses, frameworks, and errors."""
     first = samples[0]
     if all(issubclass(kind, (bool, int, float, complex, np.generic, np.ndarray)) for kind in kinds):
-        for row, sample in enumerate(samples):
+        needs_checks = any(issubclass(kind, int) or hasattr(kind, "mask") for kind in kinds)
+        for row, sample in enumerate(samples if needs_checks else ()):
             if isinstance(sample, int) and np.asarray(sample).dtype.hasobject:
                 raise BatchifyError(f"the int {sample} does not fit into int64 or uint64; return a float", row, path)
             if isinstance(sample, np.ndarray) and hasattr(type(sample), "mask"):  # a recarray may have such a field

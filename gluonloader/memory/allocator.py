@@ -13,6 +13,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from .slab import ALIGNMENT, Slab
 LARGE: Final = 64 * 1024
 
 Span = tuple[int, int]  # a part of the slab: bytes from, to
+Location = tuple[int, tuple[int, ...] | None]  # offset of an array's first element; strides, or None for C order
 Shape = int | tuple[int, ...]
 Allocator = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
 
@@ -140,14 +142,14 @@ class Arena:
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
         self._slab, self._allowance = slab, allowance
         self.needed = start
-        # Arrays, with the offset of their first element and with their bounds, by id. The dict holds the array, so its
-        # id is not reused.
-        self._placed: dict[int, tuple[NDArray[Any], int, Span]] = {}
+        # Where arrays lie, by id. The dict holds the array, so its id is not reused.
+        self._located: dict[int, tuple[NDArray[Any], Location, Span]] = {}
         # Where arrays of the batch may lie besides the mapping of the slab: in its earlier mappings or, if the batch is
         # too large, in private memory that stands for a part of the slab. (memory, address, size, offset in the slab)
         self._elsewhere: list[tuple[Any, int, int, int]] = []
         self._to_copy: list[tuple[NDArray[Any], int]] = []
         self._bounds: list[Span] = []  # of the arrays of the batch
+        self._has_views = False  # other arrays do not overlap
 
     @property
     def overflowed(self) -> bool:
@@ -156,42 +158,47 @@ class Arena:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Returns an uninitialised array in the slab; this is the allocator behind `gluonloader.empty`."""
-        offset = self._reserve(math.prod(shape) * dtype.itemsize)
+        nbytes = math.prod(shape) * dtype.itemsize
+        offset = self._reserve(nbytes)
         array: NDArray[Any]
         if self.overflowed:
             array = np.empty(shape, dtype)
-            self._elsewhere.append((array, _address_of(array), array.nbytes, offset))
+            self._elsewhere.append((array, _address_of(array), nbytes, offset))
         else:
             array = np.ndarray(shape, dtype, self._slab.memory, offset)
-        self._placed[id(array)] = array, offset, (offset, offset + array.nbytes)
+        self._located[id(array)] = array, (offset, None), (offset, offset + nbytes)
         return array
 
-    def place(self, array: NDArray[Any]) -> int:
-        """Returns the offset of `array` in the slab; if it lies elsewhere, `write` copies it to the slab in C order.
+    def place(self, array: NDArray[Any]) -> Location:
+        """Returns where `array` lies in the slab; if it lies elsewhere, `write` copies it to the slab in C order.
 
         All copies are made by `write`, so that the slab grows only once.
         """
-        placed = self._placed.get(id(array))
-        if placed is None:
-            offset = self._offset_of_view(array)
-            if offset is None:
-                offset = self._count(array.nbytes)
-                self._to_copy.append((array, offset))
-                bounds = offset, offset + array.nbytes
-            else:
-                bounds = _bounds_of_view(array, offset)
-            placed = self._placed[id(array)] = array, offset, bounds
-        self._bounds.append(placed[2])
-        return placed[1]
+        located = self._located.get(id(array)) or self._locate(array)
+        self._bounds.append(located[2])
+        return located[1]
+
+    def _locate(self, array: NDArray[Any]) -> tuple[NDArray[Any], Location, Span]:
+        offset = self._offset_of_view(array)
+        if offset is None:
+            offset = self._count(array.nbytes)
+            self._to_copy.append((array, offset))
+            strides, bounds = None, (offset, offset + array.nbytes)
+        else:
+            self._has_views = True
+            strides = None if array.flags.c_contiguous else array.strides
+            bounds = _bounds_of_view(array, offset)
+        located = self._located[id(array)] = array, (offset, strides), bounds
+        return located
 
     def spans(self) -> list[Span]:
         """The parts of the slab that a large array takes, or that several arrays of the batch share."""
-        self._bounds.sort()
-        end = 0
-        for start, stop in self._bounds:
-            if start < end:
+        if self._has_views:
+            self._bounds.sort()
+            if any(start < end for (_, end), (start, _) in pairwise(self._bounds)):
                 return _joined(self._bounds)
-            end = stop
+        if self.needed < LARGE:
+            return []
         return [bounds for bounds in self._bounds if bounds[1] - bounds[0] >= LARGE]
 
     def write(self, data: bytes | memoryview) -> int | None:
@@ -214,10 +221,6 @@ class Arena:
         offset = self.write(data) or 0
         self._bounds.append((offset, offset + len(data)))
         return offset
-
-    def strides_of(self, array: NDArray[Any]) -> tuple[int, ...] | None:
-        """The strides of an array in the slab; None for C order, in which all copies are."""
-        return None if array.flags.c_contiguous or self._offset_of_view(array) is None else array.strides
 
     def _offset_of_view(self, array: NDArray[Any]) -> int | None:
         """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""

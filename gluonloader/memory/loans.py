@@ -78,7 +78,7 @@ class BatchBytes:
         """The parts of the batch that a large array takes, or that several arrays share."""
         return [self._copy(start, stop) for start, stop in spans]
 
-    def array(self, pieces: list[Piece], offset: int, shape: Any, dtype: Any, strides: Any) -> NDArray[Any]:
+    def array(self, pieces: list[Piece], offset: int, strides: Any, shape: Any, dtype: Any) -> NDArray[Any]:
         """The array at `offset`: over one of the `pieces`, or a copy."""
         array: NDArray[Any]
         dtype = _dtype_of(dtype) if type(dtype) is str else dtype  # equal dtypes may differ in their metadata

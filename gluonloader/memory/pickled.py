@@ -57,7 +57,7 @@ def rebuild_by_pickle(source: BatchBytes, head: memoryview, tail: int) -> Any:
     body = len(head) - tail
     spans, buffers = marshal.loads(head[body:]) if tail else ((), ())
     pieces = source.pieces(spans)
-    outside = [source.array(pieces, offset, length, _BYTE, None).data for offset, length in buffers]
+    outside = [source.array(pieces, offset, None, length, _BYTE).data for offset, length in buffers]
     rebuilder = _Rebuilder(io.BytesIO(head[:body]), buffers=outside)
     rebuilder.array = partial(source.array, pieces)
     try:
@@ -91,7 +91,7 @@ class _Reducer(pickle.Pickler):
 
     def _location(self, array: NDArray[Any]) -> tuple[Any, ...]:
         dtype = array.dtype if needs_pickle(array.dtype) else array.dtype.str
-        return self._arena.place(array), array.shape, dtype, self._arena.strides_of(array)
+        return *self._arena.place(array), array.shape, dtype
 
     def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -111,10 +111,10 @@ class _Rebuilder(pickle.Unpickler):
 
 
 def in_slab(
-    array: Callable[..., NDArray[Any]], offset: int, shape: Any, dtype: Any, strides: Any, *framework: str
+    array: Callable[..., NDArray[Any]], offset: int, strides: Any, shape: Any, dtype: Any, *framework: str
 ) -> Any:
     """The array that was placed in the slab, as one of its framework."""
-    values = array(offset, shape, dtype, strides)
+    values = array(offset, strides, shape, dtype)
     return arriving(*framework).from_numpy(values) if framework else values
 
 

@@ -11,15 +11,14 @@ main program reads heads only from slabs that its own workers wrote, so unpickli
 from __future__ import annotations
 
 import marshal
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from ..frameworks import owner
+from ..frameworks import arriving, owner
 from .allocator import Arena, needs_pickle
 from .loans import BatchBytes
-from .pickled import in_slab, rebuild_by_pickle, reduce_by_pickle
+from .pickled import rebuild_by_pickle, reduce_by_pickle
 from .slab import Head
 
 _CONTAINERS: Final = (None, tuple, list, dict)  # a head without a pickle holds an index into this; None for an array
@@ -53,29 +52,30 @@ def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
     for key in keys:
         if type(key) is not str:
             return None
-    frameworks = []
-    for array in arrays:
-        framework = owner(type(array))
-        if framework is None and type(array) is not np.ndarray:
-            return None
-        frameworks.append(framework)
+    frameworks = {kind: owner(kind) for kind in set(map(type, arrays)) if kind is not np.ndarray}
+    if None in frameworks.values():
+        return None
     if len({*map(id, arrays)}) < len(arrays):  # a pickle contains the same object once
         return None
-    found = []
-    for array, framework in zip(arrays, frameworks, strict=True):
-        values = array if framework is None else framework.to_numpy(array)
-        if values is None or values.dtype.hasobject or needs_pickle(values.dtype):
+    names: list[str] = []
+    if frameworks:
+        owners = [frameworks.get(type(array)) for array in arrays]
+        names = ["" if owner is None else owner.name for owner in owners]
+        arrays = [a if owner is None else owner.to_numpy(a) for a, owner in zip(arrays, owners, strict=True)]
+    for array in arrays:
+        if array is None or array.dtype.hasobject or needs_pickle(array.dtype):
             return None
-        found.append((values, () if framework is None else (framework.name,)))
-    locations = [(arena.place(a), a.shape, a.dtype.str, arena.strides_of(a), *name) for a, name in found]
+    locations = [(*arena.place(array), array.shape, array.dtype.str) for array in arrays]
     number = _CONTAINERS.index(kind) if kind in _CONTAINERS else 0
-    return _NO_PICKLE + marshal.dumps((number, keys, locations, arena.spans()))
+    return _NO_PICKLE + marshal.dumps((number, keys, locations, names, arena.spans()))
 
 
 def _rebuild_arrays(source: BatchBytes, head: memoryview) -> Any:
-    number, keys, locations, spans = marshal.loads(head)
-    array = partial(source.array, source.pieces(spans))
-    arrays = [in_slab(array, *location) for location in locations]
+    number, keys, locations, names, spans = marshal.loads(head)
+    pieces, array = source.pieces(spans), source.array
+    arrays: list[Any] = [array(pieces, *location) for location in locations]
+    if names:
+        arrays = [arriving(name).from_numpy(a) if name else a for a, name in zip(arrays, names, strict=True)]
     kind = _CONTAINERS[number]
     if kind is None:
         return arrays[0]

@@ -40,7 +40,7 @@ def rights(descriptors: Iterable[int]) -> list[tuple[int, int, array[int]]]:
 
 def receive(connection: socket.socket, nbytes: int, most: int) -> Incoming:
     """Reads a message of at most `nbytes` bytes with at most `most` descriptors; raises OSError as `recvmsg`."""
-    data, ancillary, flags, _ = _last(lambda: connection.recvmsg(nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC))
+    data, ancillary, flags, _ = _last(connection.recvmsg, nbytes, socket.CMSG_SPACE(most * 4), _CLOEXEC)
     if not ancillary and not flags & socket.MSG_CTRUNC:
         return Incoming(data)
     numbers = array("i")
@@ -51,21 +51,21 @@ def receive(connection: socket.socket, nbytes: int, most: int) -> Incoming:
 
 def receive_bytes(connection: socket.socket, nbytes: int) -> bytes:
     """Reads a message without descriptors, in less time than `receive`; the system closes those that come with it."""
-    return _last(lambda: connection.recv(nbytes))
+    return _last(connection.recv, nbytes)
 
 
 def first_byte(connection: socket.socket) -> int | None:
     """The first byte of the next message, which stays there; None if the connection has ended. Raises OSError."""
-    start = _last(lambda: connection.recv(1, socket.MSG_PEEK))
+    start = _last(connection.recv, 1, socket.MSG_PEEK)
     return start[0] if start else None
 
 
-def _last(read: Callable[[], R]) -> R:
+def _last(read: Callable[..., R], *arguments: int) -> R:
     """Reads what has arrived. If the other side has ended without reading our messages, its last message may be there.
 
     The system reports that end first, and once.
     """
     try:
-        return read()
+        return read(*arguments)
     except ConnectionResetError:
-        return read()
+        return read(*arguments)

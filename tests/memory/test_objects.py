@@ -88,7 +88,7 @@ def rebuilt(memory, value):
     batch.arrive(data[:])
     memory.has_grown(batch, HEADER + SIZE)
     source = memory.lend(batch, HEADER + SIZE)
-    return source.array(source.pieces([(HEADER, HEADER + SIZE)]), HEADER, (SIZE,), "u1", None)
+    return source.array(source.pieces([(HEADER, HEADER + SIZE)]), HEADER, None, (SIZE,), "u1")
 
 
 def test_an_array_that_is_a_small_part_of_its_batch_does_not_keep_it():
@@ -96,7 +96,7 @@ def test_an_array_that_is_a_small_part_of_its_batch_does_not_keep_it():
     batch = arrived(memory, 1_000_000, 7)
     source = memory.lend(batch, HEADER + 1_000_000)
     pieces = source.pieces([(HEADER, 800_000), (800_000, 900_000)])
-    image, mask = (source.array(pieces, start, (100_000,), "u1", None) for start in (HEADER, 800_000))
+    image, mask = (source.array(pieces, start, None, (100_000,), "u1") for start in (HEADER, 800_000))
     del source, pieces
     assert memory.stats().lent == 1
     del image

@@ -80,8 +80,8 @@ MUTATIONS = [
     Mutation(
         "arrays that share memory in the worker are apart in the program",
         "memory/allocator.py",
-        "            if start < end:\n                return _joined(self._bounds)\n",
-        "            if start < end:\n                continue\n",
+        "                return _joined(self._bounds)\n",
+        "                pass\n",
         note="kept arrays",
     ),
     Mutation(
@@ -133,8 +133,8 @@ MUTATIONS = [
     Mutation(
         "arrays that are not in the slab are copied before the head only if they are large",
         "memory/allocator.py",
-        "                self._to_copy.append((array, offset))\n",
-        "                if array.nbytes > 64:\n                    self._to_copy.append((array, offset))\n",
+        "            self._to_copy.append((array, offset))\n",
+        "            if array.nbytes > 64:\n                self._to_copy.append((array, offset))\n",
     ),
     Mutation(
         "a buffer counts as idle while the user has a view of it",
@@ -146,8 +146,8 @@ MUTATIONS = [
     Mutation(
         "strides of arrays in the slab are lost",
         "memory/allocator.py",
-        "        return None if array.flags.c_contiguous or self._offset_of_view(array) is None else array.strides\n",
-        "        return None\n",
+        "            strides = None if array.flags.c_contiguous else array.strides\n",
+        "            strides = None\n",
     ),
     # -- executors ------------------------------------------------------------------------------------------------
     Mutation(
