@@ -89,13 +89,14 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
         out = empty_of((1, *shape), dtype)
         out[0] = first
         return out
-    if shape and first.size and len({array.shape[0] for array in arrays if array.ndim}) == 1:
+    if shape and first.size:
         # In memory, a stack is equal to the arrays concatenated along their first axis; np.stack would first make a
-        # view of each array. If another axis or a dtype differs, which is rare, NumPy raises.
-        out = empty_of((len(arrays), *shape), dtype)
+        # view of each array. If an array has no axis, or another axis or a dtype differs, which is rare, this raises.
         try:
-            np.concatenate(arrays, out=out.reshape(-1, *shape[1:]), casting="equiv")
-            return out
+            if len(set(map(len, arrays))) == 1:
+                out = empty_of((len(arrays), *shape), dtype)
+                np.concatenate(arrays, out=out.reshape(-1, *shape[1:]), casting="equiv")
+                return out
         except (TypeError, ValueError):
             pass
     shapes = [array.shape for array in arrays]
