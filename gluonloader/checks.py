@@ -32,6 +32,15 @@ def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") 
     return int(value)
 
 
+def as_dtype(dtype: Any, expected: str = "must be a dtype of NumPy, e.g. 'float32'") -> np.dtype[Any]:
+    """Returns the argument `dtype` as a dtype of NumPy; `expected` replaces the error text."""
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+        return found
+    except TypeError as error:
+        raise bad_argument("dtype", dtype, f"{expected} ({error})") from None
+
+
 def check_shard(num_shards: Any, index: Any) -> tuple[int, int]:
     """Returns the arguments of a method `shard` as ints, `0 <= index < num_shards`."""
     shards, shard = check_int("num_shards", num_shards, 1), check_int("index", index)

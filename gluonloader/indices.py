@@ -129,7 +129,9 @@ def checked_indices(indices: Any, length: int) -> Indices:
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise TypeError(f"indices={indices!r:.80}: pass a list or an array of ints, shape (M,)")
     if array.dtype is not _SIGNED:
-        array = array.astype(_SIGNED)
+        given, array = array, array.astype(_SIGNED)
+        if given.dtype == _UNSIGNED and (array < 0).any():  # a number that is too large for a signed int
+            raise IndexError(f"index {given.max()} is out of range for {length} samples")
     unsigned = array.view(_UNSIGNED)  # a negative index becomes a very large number: one comparison finds both errors
     if array.size and unsigned.item(unsigned.argmax()) >= length:
         outside = (array < -length) | (array >= length)

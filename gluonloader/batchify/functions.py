@@ -10,7 +10,7 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_flags, check_function, check_functions, check_int
+from ..checks import as_dtype, check_flags, check_function, check_functions, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
@@ -85,10 +85,7 @@ class Pad:
             check_int("round_to", round_to, 1, "must be an int >= 1, or None")
         if axis is not None:
             check_int("axis", axis, None, "pass the axis of a sample that may differ in size, or None for all axes")
-        try:
-            dtype = None if dtype is None else np.dtype(dtype)
-        except TypeError as error:
-            raise bad_argument("dtype", dtype, f"must be a NumPy dtype or None ({error})") from None
+        dtype = None if dtype is None else as_dtype(dtype, "must be a NumPy dtype or None")
         if dtype is not None and _filler(val, dtype) is None:
             raise bad_argument("val", val, f"dtype={dtype} cannot represent it; pass another val or dtype")
         self._val, self._dtype, self._round_to = val, dtype, round_to or 1

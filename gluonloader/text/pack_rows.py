@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..batchify.arrays import misfit
-from ..checks import check_int
+from ..checks import as_dtype, check_int
 from ..describe import arguments, call, short_repr
 from ..errors import BatchifyError, a_class, bad_argument
 from ..memory import empty
@@ -100,7 +100,7 @@ class PackRows:
             raise bad_argument("positions", positions, "must be 'piece' or 'document'")
         self.layout, self._labels, self._positions = layout, labels, positions
         self._pad, self._ignore = check_int("pad", pad, None), check_int("ignore", ignore, None)
-        self._dtype = np.dtype(dtype)
+        self._dtype = as_dtype(dtype)
         self._identity = {
             "layout": layout, "labels": labels, "pad": self._pad, "ignore": self._ignore, "positions": positions,
         }  # fmt: skip

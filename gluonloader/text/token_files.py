@@ -37,6 +37,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import as_dtype
 from ..errors import ColumnError, TokenError, bad_argument, warn
 from ..indices import Indices
 from ..messages import message
@@ -355,7 +356,7 @@ def write_tokens(prefix: str, documents: Iterable[Any], dtype: Any) -> int:
     Raises:
         TokenError: a token does not fit in the dtype; the text names the document.
     """
-    prefix, kind = without_ending(prefix), np.dtype(dtype).newbyteorder("<")
+    prefix, kind = without_ending(prefix), as_dtype(dtype).newbyteorder("<")
     if kind not in _CODES:
         raise bad_argument("dtype", dtype, f"must be one of {', '.join(WRITABLE)}")
     with replacing(f"{prefix}.idx", f"{prefix}.bin") as (index, tokens):

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_int
+from ..checks import as_dtype, check_int
 from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read
 from ..describe import call, counted, short_repr
@@ -509,7 +509,7 @@ def _checked_dtype(dtype: Any, index_path: str) -> Any:
     if dtype is None:
         right = f"there is no {index_path}, so pass the dtype of the tokens, e.g. dtype='uint16'"
         raise bad_argument("dtype", dtype, right)
-    if np.dtype(dtype).kind not in "iu":
+    if as_dtype(dtype).kind not in "iu":
         raise bad_argument("dtype", dtype, f"tokens are ints; pass one of {', '.join(WRITABLE)}")
     return dtype
 

@@ -100,6 +100,8 @@ def _checked_outputs(out: str) -> tuple[str, str]:
     paths = os.path.abspath(out), index_path(os.path.abspath(out))
     if not os.path.isdir(os.path.dirname(paths[0])):
         raise FileNotFoundError(f"{paths[0]}: its folder does not exist; create the folder first")
+    if out.endswith(".lst"):
+        raise ValueError(f"{out}: a list is what is read; pass the path of the .rec file to write before it")
     for path in paths:
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path}: it is a folder; pass the path of the .rec file to write")

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_int, is_number
+from ..checks import as_dtype, check_int, is_number
 from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, each, read
 from ..decoders import opencv
@@ -107,7 +107,7 @@ class ImagePipeline(Dataset):
         )
         self._flip = RandomFlipLeftRight(flip) if flip else None
         self._size: Size = self._crop.size
-        self._rows = _RowWriter(self._size, 3 if self._dataset.flag else 1, np.dtype(dtype), layout, mean, std)
+        self._rows = _RowWriter(self._size, 3 if self._dataset.flag else 1, as_dtype(dtype), layout, mean, std)
 
     def __getitem__(self, index: Any) -> Any:
         return self.__getitems__([checked_index(index, len(self))])[0]

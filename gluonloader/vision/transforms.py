@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_number, is_number
+from ..checks import as_dtype, check_number, is_number
 from ..declared import is_gil_free
 from ..decoders import opencv
 from ..describe import call, describe, short_repr
@@ -95,7 +95,7 @@ class Cast(_ImageTransform):
     gil_free = True
 
     def __init__(self, dtype: DTypeLike = "float32") -> None:
-        self.dtype = np.dtype(dtype)
+        self.dtype = as_dtype(dtype)
 
     def __call__(self, image: Array) -> Array:
         geometry.check_array(image)

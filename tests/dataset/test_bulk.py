@@ -150,6 +150,7 @@ def test_batchify_functions_read_each_sample_of_rows_once(held, fn):
         (([1], [1, 2]), None, ValueError, r"lengths \[1, 2\]"),
         ([1, 2], [2], IndexError, "index 2 is out of range for 2"),
         ([1, 2], [0, -3], IndexError, "index -3"),
+        ([1, 2], np.array([0], np.uint64) - np.uint64(1), IndexError, f"index {2**64 - 1} is out of range for 2"),
         ([1, 2], [0.5], TypeError, "pass a list or an array of ints"),
         ([1, 2], [[1]], TypeError, "pass a list or an array of ints"),
         ([1, 2], [True], TypeError, "pass a list or an array of ints"),

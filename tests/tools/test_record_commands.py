@@ -286,6 +286,10 @@ def test_resize_skips_an_image_that_has_more_pixels_than_opencv_decodes(tmp_path
         (["make", "o.rec", "images", "--root", "images"], "--root images: is for the paths of a list"),
         (["make", "o.rec", "l.lst", "--root", "nowhere"], "--root nowhere: there is no such folder"),
         (["make", "nowhere/o.rec", "images"], "nowhere/o.rec: its folder does not exist"),
+        (
+            ["make", "l.lst", "images"],
+            "l.lst: a list is what is read; pass the path of the .rec file to write before it",
+        ),
         (["make", "images", "images"], "images: it is a folder; pass the path of the .rec file"),
         (["list", "nowhere.rec"], "No such file"),
         (["check", "nowhere.rec"], "No such file"),
@@ -297,6 +301,7 @@ def test_what_cannot_run_says_why(arguments, text, folder, tmp_path, monkeypatch
     assert records(*arguments) == 2
     assert text in capsys.readouterr().err
     assert not list(tmp_path.glob("*.rec*"))
+    assert (tmp_path / "l.lst").read_text() == "0\t1\tb/2.jpg\n"
 
 
 def test_make_leaves_the_old_file_if_it_fails(folder, tmp_path, monkeypatch, capsys):
