@@ -37,7 +37,7 @@ def advise(stats: LoaderStats, overlaps: bool, has_undeclared: bool = False) -> 
     if stats.batches < ENOUGH:
         return ""
     sentences = [_on_program(stats)]
-    if stats.waited >= _WAITS:
+    if stats.waited >= _WAITS and stats.work.made_s:  # all batches may have been made before these statistics
         on_waiting = [_on_waiting_workers] * overlaps
         causes = (
             _on_slow_batches,

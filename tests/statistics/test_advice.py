@@ -57,6 +57,11 @@ def test_a_slow_program_is_the_limit():
     )
 
 
+def test_there_is_advice_if_all_batches_were_made_before():
+    """As in a recording that starts when the workers have made the whole epoch."""
+    assert advise(stats(work=Spent()), True) == "The program waited 50 % of the time: workers are the limit."
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
