@@ -63,6 +63,7 @@ class Trace:
         self._drawn: list[_Drawn] = []
         self._delivered: list[_TracedBatch] = []
         self._usages: list[Usage] = []
+        self._reports: list[BatchReport] = []
         self._stopped = False
         with self.path.open("w"):  # an error of the path is raised now, not at the end of the run
             pass
@@ -74,8 +75,9 @@ class Trace:
 
     def watch(self, usage: Usage) -> None:
         """Keeps the reports of these workers from now on."""
-        usage.keep(self.batches)
-        self._usages.append(usage)
+        if not self.full:
+            usage.keep()
+            self._usages.append(usage)
 
     @property
     def full(self) -> bool:
@@ -93,17 +95,16 @@ class Trace:
             times = int(start * 1e9), int(end * 1e9)
             self._delivered.append(_TracedBatch(task.epoch, task.batch, *times, ready, in_flight, self._lent()))
             if self.full:
-                self.verdict = self._find_verdict()  # now, since later batches do not belong to the recording
+                self._end()  # now, since later batches do not belong to the recording
 
     def stop(self) -> None:
         """Ends the recording and writes the file; a second call does nothing."""
         if self._stopped:
             return
-        self.verdict = self.verdict or self._find_verdict()
+        self._end()
         self._stopped = True
         atexit.unregister(self.stop)
-        reports = [report for usage in self._usages for report in usage.kept()]
-        events = [*_rows(reports), *_program(self._drawn, self._delivered)]
+        events = [*_rows(self._reports), *_program(self._drawn, self._delivered)]
         events.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
         start = min((event["ts"] for event in events), default=0)
         for event in events:
@@ -112,6 +113,11 @@ class Trace:
                 event["dur"] /= 1000
         text = json.dumps({"traceEvents": [*_names(events, self.verdict), *events], "displayTimeUnit": "ms"})
         self.path.write_text(text)
+
+    def _end(self) -> None:
+        """Takes the reports and the verdict; a second call does nothing."""
+        self.verdict = self.verdict or self._find_verdict()
+        self._reports += [report for usage in self._usages for report in usage.kept()]
 
     def __enter__(self) -> Trace:
         return self

@@ -210,7 +210,7 @@ class Usage:
         self.deaths = self.retries = 0
         self._lock = Lock()  # while reports are added up
         self._kept: list[BatchReport] = []
-        self._room = 0  # for how many more reports
+        self._keeps = False  # whether `_kept` gets the reports
         self._sums: defaultdict[int, NDArray[Any]] = defaultdict(lambda: np.zeros(len(_FIELDS) + 1, np.int64))
 
     def add(self, worker: int, report: bytes | memoryview) -> None:
@@ -220,17 +220,17 @@ class Usage:
         if len(log) > _LONG_LOG:
             self.fold()
 
-    def keep(self, count: int) -> None:
-        """Keeps the next `count` reports, for `kept`."""
+    def keep(self) -> None:
+        """Keeps the reports from now on, for `kept`."""
         with self._lock:
             self._fold()
-            self._kept, self._room = [], count
+            self._kept, self._keeps = [], True
 
     def kept(self) -> list[BatchReport]:
         """Returns the reports since `keep`, and keeps no more."""
         with self._lock:
             self._fold()
-            reports, self._kept, self._room = self._kept, [], 0
+            reports, self._kept, self._keeps = self._kept, [], False
             return reports
 
     def fold(self) -> dict[int, WorkerStats]:
@@ -244,9 +244,8 @@ class Usage:
             arrived = log.copy()
             del log[: len(arrived)]
             reports = np.frombuffer(b"".join(arrived), np.int64).reshape(-1, len(_FIELDS))
-            if self._room:
-                self._kept += [BatchReport(worker, *words) for words in reports[: self._room].tolist()]
-                self._room -= len(reports[: self._room])
+            if self._keeps:
+                self._kept += [BatchReport(worker, *words) for words in reports.tolist()]
             self._sums[worker][:-1] += reports.sum(0)
             self._sums[worker][-1] += len(reports)
 

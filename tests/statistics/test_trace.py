@@ -130,8 +130,19 @@ def test_a_recording_has_a_limited_length(tmp_path):
         with loader.trace(tmp_path / "run.json", batches=10):
             list(loader)
         events = events_of(tmp_path / "run.json")
+        made_ahead = loader.prefetch
     assert len([event for event in events if event["name"].startswith("next")]) == 10
-    assert len([event for event in events if event["name"] == "read"]) == 10
+    assert 10 <= len([event for event in events if event["name"] == "read"]) <= 10 + made_ahead
+
+
+def test_a_full_recording_shows_who_made_each_batch(tmp_path):
+    """The program is slow, so workers are ahead of it when the recording ends."""
+    with FORK.loader(Numbered(400), 4, prefetch=20) as loader:
+        with loader.trace(tmp_path / "run.json", batches=20):
+            for _ in loader:
+                time.sleep(0.005)
+        names = {event["name"] for event in events_of(tmp_path / "run.json") if event["ph"] == "X"}
+    assert {f"batch {number} of epoch 0" for number in range(20)} <= names
 
 
 def test_a_second_recording_and_closing_the_loader_end_the_first(tmp_path):
