@@ -85,6 +85,7 @@ class Epoch:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._counts = self._tally.start(self.plan.epoch)
+        self._asked = 0.0  # when `next` was called last, as `time.perf_counter()`
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
@@ -112,7 +113,8 @@ class Epoch:
         if self._interrupted or self._window.cancelled:
             self._repair()
         self._interrupted = True
-        start, ready = time.perf_counter(), len(self._window.arrived)
+        start = self._asked = time.perf_counter()
+        ready = len(self._window.arrived)
         while True:
             outcome = self._wait_for_next()
             if self.draws_ahead:
@@ -250,7 +252,7 @@ class Epoch:
             return convert(batch)
         except Exception as error:
             if not from_signal_handler(error):
-                self._tally.failed += 1
+                self._count_failed(task)
                 self._settle(task)
             raise
 
@@ -259,7 +261,7 @@ class Epoch:
         with self.plan.lock:
             raised = self.plan.fail(task, error)
         if raised:
-            self._tally.failed += 1
+            self._count_failed(task)
             self._settle(task)
             raise error
 
@@ -329,6 +331,13 @@ class Epoch:
         if self._tally.trace is not None:
             self._tally.trace.delivered(task, start, now, ready, len(self._window.in_flight))
         return now - start
+
+    def _count_failed(self, task: Task) -> None:
+        """Counts a batch whose error `next` is about to raise."""
+        self._tally.failed += 1
+        now = self._counts.wait(self._asked)
+        if self._tally.trace is not None:
+            self._tally.trace.failed(task, self._asked, now)
 
     def end_if_drawn(self) -> None:
         """Ends the epoch if the last batch was delivered."""

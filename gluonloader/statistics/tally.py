@@ -50,20 +50,25 @@ class EpochTally:
 
     def count(self, batch: Any, number: int, samples: int, made_s: float, start: float) -> float:
         """Counts a batch that `next`, called at `start`, is about to return; returns the time now."""
-        now = time.perf_counter()
+        now = self.wait(start)
         if not self.batches % _SIZED:
             self._size(batch)
         if not self.batches:
             self.first_s = now - start
         self.batches += 1
         self.samples += samples
-        self.waited_s += now - start
         self.waits.append(now - start)
-        self.program_s += start - self.returned if self.returned else 0.0
         self.made_s += made_s
         self.makes.append(made_s)
         if made_s > self.slowest_s:
             self.slowest_s, self.slowest = made_s, number
+        return now
+
+    def wait(self, start: float) -> float:
+        """Counts the time of `next`, called at `start`, which is about to return or to raise; returns the time now."""
+        now = time.perf_counter()
+        self.waited_s += now - start
+        self.program_s += start - self.returned if self.returned else 0.0
         self.returned = now
         return now
 

@@ -34,14 +34,14 @@ class _Drawn:
 
 
 @message(frozen=True, slots=True)
-class _TracedBatch:
+class _Call:
+    """A call of `next`; `counts`: how many batches were ready, in flight and lent, None if it has raised an error."""
+
     epoch: int
     batch: int
     start_ns: int
     end_ns: int
-    ready: int
-    in_flight: int
-    lent: int
+    counts: tuple[int, int, int] | None = None
 
 
 class Trace:
@@ -61,7 +61,8 @@ class Trace:
         self._lent: Callable[[], int] = int
         self._find_verdict: Callable[[], str] = str
         self._drawn: list[_Drawn] = []
-        self._delivered: list[_TracedBatch] = []
+        self._delivered: list[_Call] = []
+        self._failed: list[_Call] = []
         self._usages: list[Usage] = []
         self._reports: list[BatchReport] = []
         self._stopped = False
@@ -92,10 +93,15 @@ class Trace:
     def delivered(self, task: Task, start: float, end: float, ready: int, in_flight: int) -> None:
         """A call of `next` from `start` to `end` has returned a batch."""
         if not self.full:
-            times = int(start * 1e9), int(end * 1e9)
-            self._delivered.append(_TracedBatch(task.epoch, task.batch, *times, ready, in_flight, self._lent()))
+            counts = ready, in_flight, self._lent()
+            self._delivered.append(_Call(task.epoch, task.batch, int(start * 1e9), int(end * 1e9), counts))
             if self.full:
                 self._end()  # now, since later batches do not belong to the recording
+
+    def failed(self, task: Task, start: float, end: float) -> None:
+        """A call of `next` from `start` to `end` has raised the error of a batch."""
+        if not self.full:
+            self._failed.append(_Call(task.epoch, task.batch, int(start * 1e9), int(end * 1e9)))
 
     def stop(self) -> None:
         """Ends the recording and writes the file; a second call does nothing."""
@@ -104,7 +110,7 @@ class Trace:
         self._end()
         self._stopped = True
         atexit.unregister(self.stop)
-        events = [*_rows(self._reports), *_program(self._drawn, self._delivered)]
+        events = [*_rows(self._reports), *_program(self._drawn, [*self._delivered, *self._failed])]
         events.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
         start = min((event["ts"] for event in events), default=0)
         for event in events:
@@ -131,11 +137,11 @@ def _span(name: str, row: int, start: int, end: int, **arguments: Any) -> dict[s
     return {**span, "args": arguments} if arguments else span
 
 
-def _name(made: _Drawn | _TracedBatch | BatchReport) -> str:
+def _name(made: _Drawn | _Call | BatchReport) -> str:
     return f"batch {made.batch} of epoch {made.epoch}"
 
 
-def _flow(phase: str, made: _Drawn | _TracedBatch | BatchReport, row: int, at: int) -> dict[str, Any]:
+def _flow(phase: str, made: _Drawn | _Call | BatchReport, row: int, at: int) -> dict[str, Any]:
     """A point of the arrow from draw to delivery: its start, a step or its end."""
     key = f"{made.epoch}.{made.batch}"
     end = {"bp": "e"} if phase == "f" else {}  # the arrow ends at the span around this point, not at the next span
@@ -166,22 +172,24 @@ def _rows(reports: list[BatchReport]) -> Iterator[dict[str, Any]]:
             start += length
 
 
-def _program(drawn: list[_Drawn], delivered: list[_TracedBatch]) -> Iterator[dict[str, Any]]:
+def _program(drawn: list[_Drawn], calls: list[_Call]) -> Iterator[dict[str, Any]]:
     """The spans of the program, and the counters."""
-    came = {(batch.epoch, batch.batch) for batch in delivered}
+    came = {(call.epoch, call.batch) for call in calls}
     for draw in drawn:
         yield _span(f"draw {_name(draw)}", _PROGRAM, draw.at_ns, draw.at_ns)
         if (draw.epoch, draw.batch) in came:
             yield _flow("s", draw, _PROGRAM, draw.at_ns)
-    end = delivered[0].start_ns if delivered else 0
-    for batch in sorted(delivered, key=lambda batch: batch.start_ns):  # iterators of other threads may overlap
-        if batch.start_ns > end:
-            yield _span("computing", _PROGRAM, end, batch.start_ns)
-        end = max(end, batch.end_ns)
-        yield _span(f"next: {_name(batch)}", _PROGRAM, batch.start_ns, batch.end_ns)
-        yield _flow("f", batch, _PROGRAM, batch.end_ns)
-        yield _counter("window", batch.end_ns, ready=batch.ready, making=batch.in_flight - batch.ready)
-        yield _counter("memory", batch.end_ns, lent=batch.lent)
+    end = min((call.start_ns for call in calls), default=0)
+    for call in sorted(calls, key=lambda call: call.start_ns):  # iterators of other threads may overlap
+        if call.start_ns > end:
+            yield _span("computing", _PROGRAM, end, call.start_ns)
+        end = max(end, call.end_ns)
+        yield _span(f"next: {_name(call)}", _PROGRAM, call.start_ns, call.end_ns)
+        yield _flow("f", call, _PROGRAM, call.end_ns)
+        if call.counts is not None:
+            ready, in_flight, lent = call.counts
+            yield _counter("window", call.end_ns, ready=ready, making=in_flight - ready)
+            yield _counter("memory", call.end_ns, lent=lent)
 
 
 def _names(events: list[dict[str, Any]], verdict: str) -> Iterator[dict[str, Any]]:

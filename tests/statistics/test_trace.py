@@ -145,6 +145,32 @@ def test_a_full_recording_shows_who_made_each_batch(tmp_path):
     assert {f"batch {number} of epoch 0" for number in range(20)} <= names
 
 
+@pytest.mark.parametrize("way", ANY, ids=str)
+def test_the_program_does_not_compute_while_it_waits_for_a_batch_that_fails(tmp_path, way):
+    with way.loader(FailsLate(80), 2) as loader:
+        with loader.trace(tmp_path / "run.json"):
+            iterator, failed = iter(loader), 0
+            for _ in range(40):
+                try:
+                    next(iterator)
+                except OSError:
+                    failed += 1
+        events, stats = events_of(tmp_path / "run.json"), loader.stats()
+    assert (failed, stats.failed, stats.batches) == (10, 10, 30)
+    assert stats.waited_s > 0.05
+    assert stats.waited > 0.5
+    assert total(events, "next") == pytest.approx(stats.waited_s, abs=1e-4)
+    assert total(events, "computing") < 0.5 * stats.waited_s
+
+
+class FailsLate(Numbered):
+    def __getitem__(self, index):
+        if index % 8 == 7:
+            time.sleep(0.02)
+            raise OSError(index)
+        return super().__getitem__(index)
+
+
 def test_a_second_recording_and_closing_the_loader_end_the_first(tmp_path):
     with SERIAL.loader(Numbered(8), 4) as loader:
         first = loader.trace(tmp_path / "first.json")
