@@ -473,7 +473,8 @@ def _start(options: CacheOptions) -> None:
     }
     log = os.open(os.path.join(options.folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        arguments = [sys.executable, "-c", _PROGRAM.format(path=sys.path), json.dumps(given)]
+        path = [str(entry) for entry in sys.path if isinstance(entry, str)]  # Python ignores all others, such as a Path
+        arguments = [sys.executable, "-c", _PROGRAM.format(path=path), json.dumps(given)]
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, log, 1),

@@ -386,6 +386,11 @@ def test_the_fetcher_of_a_killed_program_ends(place):
 # -- several programs --------------------------------------------------------------------------------------------------
 
 
+def test_a_path_of_modules_that_contains_more_than_texts(place, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/none")])
+    assert place.is_right(place.dataset(timeout=10))
+
+
 @pytest.mark.spawn
 def test_programs_that_start_at_the_same_time_share_one_fetcher(place):
     programs = [Program(place, workers=0, seed=seed, limit=SMALL) for seed in range(4)]
