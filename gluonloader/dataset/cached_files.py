@@ -89,11 +89,19 @@ def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
     fixed = takewhile(lambda part: not has_magic(part), pattern.split("/")[:-1])
     folder = "/".join([*fixed, ""])
     parts = pattern[len(folder) :].split("/")
-    remotes = [found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts)]
-    # An empty object may only stand for a folder, as consoles of stores make them; then no file of its name is found.
-    unsure = [remote.url for remote in remotes if not remote.etag or not remote.size]
+    likes = (found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts))
+    remotes = {found.url: found for found in likes}  # a folder may have the name of a file
+    unsure = [url for url, remote in remotes.items() if not _is_sure(remote)]
     known = dict(zip(unsure, _found(cache, unsure, _find_if_there), strict=True))
-    return [found for remote in remotes if (found := known.get(remote.url, remote)) is not None]
+    return [found for url, remote in remotes.items() if (found := known.get(url, remote)) is not None]
+
+
+def _is_sure(listed: Remote) -> bool:
+    """Whether a list tells enough of an object.
+
+    An empty one may only stand for a folder, as consoles of stores make them; then no file of its name is found.
+    """
+    return bool(listed.etag and listed.size)
 
 
 def _find_if_there(reader: BlockReader, url: str) -> Remote | None:
@@ -139,5 +147,5 @@ def _listed(cache: NodeCache, urls: list[str]) -> Iterator[tuple[str, Remote]]:
     for remote in islice(cache.reader.listed(folder, urls[0][:-1]), most):
         if remote.url > urls[-1]:
             return
-        if remote.url in wanted and remote.etag:
+        if remote.url in wanted and _is_sure(remote):
             yield remote.url, remote

@@ -160,6 +160,8 @@ def _entries(folder: str, after: str, silence_s: float) -> Iterator[Remote]:
 
 def _find(url: str, silence_s: float) -> Remote:
     store, key = obstore.store_of(url, silence_s)
+    if key.endswith("/") and not url.startswith("http"):  # a folder; obstore would find the file of its name
+        raise Fault("missing", _MISSING)
     try:
         about = import_extra("obstore", "stores").head(store, key)
     except Exception as error:

@@ -71,6 +71,22 @@ def test_an_object_that_stands_for_a_folder_is_no_file(bucket, tmp_path):
     }
 
 
+def test_an_object_that_stands_for_a_folder_with_the_name_of_a_file(bucket, tmp_path):
+    for name in ("f/a", "f/a/b", "f/c"):
+        bucket.put_object(Bucket="train", Key=name, Body=name.encode())
+    for folder in ("f/a/", "f/e/"):
+        bucket.put_object(Bucket="train", Key=folder)
+    cache = NodeCache(tmp_path / "cache", "140 kB", block="5 kB")
+    files = {f"s3://train/{name}": name.encode() for name in ("f/a", "f/a/b", "f/c")}
+    for paths in ("s3://train/f/**", list(files)):
+        dataset = FileDataset(paths, cache=cache)
+        assert list(zip(dataset.paths, dataset, strict=True)) == list(files.items())
+    assert list(FileDataset("s3://train/f/a/*", cache=cache).paths) == ["s3://train/f/a/b"]
+    for folder in ("f/a/", "f/e/", "f/e"):
+        with pytest.raises(FileNotFoundError, match=f"train/{folder}'"):
+            FileDataset([f"s3://train/{folder}"], cache=cache)
+
+
 @pytest.mark.parametrize("key", ["/a.bin", "d//a.bin", "e/../a.bin"])
 def test_a_key_that_obstore_does_not_read_is_an_error_at_once(bucket, tmp_path, key):
     for name in ("a.bin", key):
