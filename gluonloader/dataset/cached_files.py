@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ..errors import bad_argument
+from ..errors import StoreError, bad_argument
 from ..stores.cache import Needed, NodeCache
 from ..stores.client import BlockReader
 from ..stores.folder import space_of
@@ -125,7 +125,8 @@ def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
     wanted = sorted(set(urls))
     for place, group in groupby(wanted, _place_of):
         if not place.startswith(("http://", "https://")):
-            known.update(_listed(cache, list(group)))
+            with suppress(StoreError):  # e.g. the store allows no lists; then it is asked for each file
+                known.update(_listed(cache, list(group)))
     unknown = [url for url in wanted if url not in known]
     known.update(zip(unknown, _found(cache, unknown, BlockReader.find), strict=True))
     return [known[url] for url in urls]
