@@ -134,6 +134,7 @@ def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
 
 def _found(cache: NodeCache, urls: list[str], find: Callable[[BlockReader, str], R]) -> list[R]:
     """What `find` returns for each of these files, which no list tells; each takes a request."""
+    cache.stats()  # it starts the fetcher; otherwise each thread would start one at the same time
     with ThreadPoolExecutor(cache.options.requests) as threads:  # each has a reader, with a connection of its own
         return list(threads.map(lambda url: find(cache.reader, url), urls))
 

@@ -17,6 +17,7 @@ from gluonloader import DataLoader, FileDataset, NodeCache
 from gluonloader.dataset.cached_files import _is_like
 from gluonloader.errors import StoreError
 from gluonloader.options import OnError
+from gluonloader.stores import client
 from gluonloader.stores.folder import space_of
 
 pytest.importorskip("obstore")
@@ -229,6 +230,13 @@ def test_files_of_an_http_server(cache, server):
     assert list(dataset) == [name.encode() for name in NAMES[:4]]
     with pytest.raises(StoreError, match="an HTTP server does not tell which objects it has; pass a list of URLs"):
         FileDataset(f"{server.url}/bucket/names/*", cache=cache)
+
+
+def test_many_urls_do_not_start_many_fetchers(cache, server, monkeypatch):
+    starts, start = [], client._start
+    monkeypatch.setattr(client, "_start", lambda options: (starts.append(threading.current_thread()), start(options)))
+    FileDataset([f"{server.url}/bucket/names/{name}" for name in NAMES[:4]], cache=cache)
+    assert set(starts) == {threading.current_thread()}
 
 
 def test_an_http_url_with_escaped_signs_or_a_query(cache, server, bucket):
