@@ -50,6 +50,17 @@ def locate(url: str) -> FileOfFilesystem:
     return FileOfFilesystem(kind, kind._get_kwargs_from_urls(url), kind._strip_protocol(url))
 
 
+def http_failure(error: FileNotFoundError) -> BaseException | None:
+    """Why an HTTP server has not described a file: its filesystem raises a FileNotFoundError for each failure.
+
+    Returns:
+        None if there is no such file, or the error is that of another filesystem.
+    """
+    cause = error.__cause__
+    is_of_http = isinstance(cause, TimeoutError) or type(cause).__module__.startswith("aiohttp.")
+    return cause if is_of_http and getattr(cause, "status", None) not in (404, 410) else None
+
+
 @cache  # once
 def _renew_lock_in_forks() -> None:
     # fsspec itself leaves this lock as it is in a forked process, although another thread may have held it.

@@ -267,7 +267,11 @@ def _faults() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise Fault("missing", _MISSING) from error
+        failure = fsspec.http_failure(error)
+        if failure is None:
+            raise Fault("missing", _MISSING) from error
+        is_refused = getattr(failure, "status", None) in (401, 403)
+        raise Fault("refused" if is_refused else "other", f"{type(failure).__name__}: {failure}") from error
     except PermissionError as error:
         raise Fault("refused", f"{error}") from error
     except Exception as error:

@@ -248,6 +248,21 @@ def test_an_http_url_with_escaped_signs_or_a_query(cache, server, bucket):
     assert list(dataset) == [b"the file", b"a.jpg", b"a.jpg"]
 
 
+def test_an_http_server_that_fails_or_refuses_while_fsspec_reads_it(cache, server):
+    pytest.importorskip("aiohttp")
+    urls = [f"{server.url}/bucket/names/{name}?signature=1" for name in NAMES[:4]]
+    server.set(busy_next=4)
+    dataset = FileDataset(urls, cache=cache)
+    server.set(busy_next=4)
+    assert list(dataset) == [name.encode() for name in NAMES[:4]]
+    server.set(refused=1)
+    with pytest.raises(StoreError, match="403"):
+        FileDataset(urls, cache=cache)
+    server.set(refused=0)
+    with pytest.raises(FileNotFoundError, match="none"):
+        FileDataset([f"{server.url}/bucket/none?signature=1"], cache=cache)
+
+
 def test_files_of_a_filesystem_of_fsspec(tmp_path, objects):
     pytest.importorskip("fsspec")
     cache = NodeCache(tmp_path / "cache", "4 MB", block=4096)
