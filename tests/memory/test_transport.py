@@ -199,6 +199,17 @@ def test_arrays_made_in_the_arena_and_views_of_them_are_not_copied(make_slab, vi
     assert there.strides == batch.strides or not batch.size
 
 
+@pytest.mark.filterwarnings("ignore:Setting the strides:DeprecationWarning")
+def test_an_array_made_in_the_arena_may_get_other_strides(make_slab):
+    slab = make_slab()
+    arena = Arena(slab, HEADER, PLENTY)
+    batch = arena.empty((2, 3), np.dtype(np.int64))
+    batch[...] = np.arange(6).reshape(2, 3)
+    batch.strides = (8, 16)
+    head = reduce(batch, arena)
+    assert rebuild(source_of(slab, head), head).tolist() == [[0, 2, 4], [1, 3, 5]]
+
+
 SIZES = {"small": (8, 7), "large": (300, 400)}
 
 
