@@ -225,7 +225,7 @@ class Arena:
 
     def _offset_of_view(self, array: NDArray[Any]) -> int | None:
         """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
-        if array.base is None:
+        if array.base is None or not array.size:  # views without elements may start after the end of their array
             return None
         address, slab = _address_of(array), self._slab
         for _, start, size, offset in (*self._elsewhere, (slab.memory, slab.address, slab.size, 0)):

@@ -199,6 +199,13 @@ def test_arrays_made_in_the_arena_and_views_of_them_are_not_copied(make_slab, vi
     assert there.strides == batch.strides or not batch.size
 
 
+def test_an_empty_array_backwards_starts_after_the_end_of_its_batch(make_slab):
+    slab = make_slab()
+    arena = Arena(slab, HEADER, PLENTY)
+    head = reduce(arena.empty((64, 0, 4), np.dtype(np.float64))[::-1], arena)
+    assert rebuild(source_of(slab, head), head).shape == (64, 0, 4)
+
+
 @pytest.mark.filterwarnings("ignore:Setting the strides:DeprecationWarning")
 def test_an_array_made_in_the_arena_may_get_other_strides(make_slab):
     slab = make_slab()
