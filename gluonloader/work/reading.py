@@ -190,9 +190,7 @@ class InThreads:
             shared.stop()  # if an interrupt has ended this read
         if (failed := shared.first_error()) is not None:
             row, error = failed
-            if isinstance(error, (Exception, SystemExit)):
-                error = located_sample(error, self._dataset, indices[row], task)
-            raise error
+            raise located_sample(error, self._dataset, indices[row], task)
         return shared.samples
 
     def close(self) -> None:

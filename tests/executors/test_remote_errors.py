@@ -458,6 +458,11 @@ def test_a_dataset_that_raises_what_ends_programs_fails_one_batch(kind, way):
                 with pytest.raises(RuntimeError, match=rf" raised {kind.__name__}\(enough\)"):
                     next(iterator)
             assert next(iterator) == [2]
+    with way.loader(Raising(make), 2, batchify_fn=list, concurrency=2) as loader:
+        iterator = iter(loader)
+        with pytest.raises(RuntimeError, match=rf"^dataset\[0\] raised {kind.__name__}\(enough\)"):
+            next(iterator)
+        assert next(iterator) == [2]
     with way.loader(gl.IterableDataset(Streaming(kind), num_shards=1), 1) as loader:
         iterator = iter(loader)
         assert next(iterator).tolist() == [0]
