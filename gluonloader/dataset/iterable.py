@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
-from typing import Any, Generic, Literal
+from itertools import chain, count
+from operator import itemgetter
+from typing import Any, Final, Generic, Literal
 
 from ..checks import check_function, check_int, check_predicate, check_shard
 from ..describe import arguments, call, class_name, counted, describe, short_repr, sized
@@ -23,6 +24,8 @@ from .opening import (
     part_of,
     steps_in_shards,
 )
+
+_SAMPLE: Final = itemgetter(1)  # of a pair of a number and a sample
 
 
 @message(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Take:
     count: int
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
-        return islice(samples, self.count)
+        return map(_SAMPLE, zip(range(self.count), samples, strict=False))  # `islice` would end at an error
 
 
 Step = Transform | Filter | Take
@@ -226,7 +229,8 @@ class _ShardView:
         part = part_of(self._source, self._num_shards, self._index, self._epoch, self.is_cut)
         steps, transforms = split_steps(self._steps)  # the transforms need not run on samples of other shards
         samples = through(steps, Opened(part.dataset, class_name(part.dataset), stateful=False))
-        return through(transforms, islice(samples, part.start, None, part.stride))
+        own = filter(lambda numbered: numbered[0] % part.stride == part.start, zip(count(), samples, strict=False))
+        return through(transforms, map(_SAMPLE, own))
 
     def __len__(self) -> int:
         return len(range(self._index, length_of(self._source, self._steps), self._num_shards))

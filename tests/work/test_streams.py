@@ -513,6 +513,13 @@ def test_the_error_of_a_sample_is_reported_by_its_own_shard(bad):
     assert flat(read for read in found[1 - bad % 2] if isinstance(read, list)) == [*range(1 - bad % 2, 12, 2)]
 
 
+def test_take_and_shard_continue_after_an_error():
+    assert outcomes(IterableDataset(GoesOn(20, {5})).take(9), size=2)[3:] == [[6, 7], [8]]
+    bad = IterableDataset(range(20)).filter(lambda x: 1 // (x - 5))  # raises at 5, and keeps 6
+    assert outcomes(bad.take(7), size=2)[-1] == [6]
+    assert outcomes(IterableDataset(GoesOn(12, {5})).shard(2, 1), size=2)[2:] == [[7, 9], [11]]
+
+
 @pytest.mark.parametrize("buffer", [0, 4])
 @pytest.mark.parametrize("shard", [0, 1, 2])
 def test_a_broken_generator_is_reported_by_every_shard_that_loses_samples(shard, buffer):
