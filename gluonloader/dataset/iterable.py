@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, count
 from operator import itemgetter
 from typing import Any, Final, Generic, Literal
 
 from ..checks import check_function, check_int, check_predicate, check_shard
 from ..describe import arguments, call, class_name, counted, describe, short_repr, sized
-from ..errors import bad_argument
+from ..errors import as_exception, bad_argument
 from ..messages import message
 from ..tree import Sample
 from .opening import (
@@ -35,7 +36,7 @@ class Transform:
     fn: Callable[..., Any]
 
     def __call__(self, sample: Any) -> Any:
-        return self.fn(*sample) if isinstance(sample, tuple) else self.fn(sample)
+        return _result(self, *sample) if isinstance(sample, tuple) else _result(self, sample)
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
         return map(self, samples)  # unlike a generator, `map` can continue after an error
@@ -48,7 +49,7 @@ class Filter:
     fn: Callable[[Any], object]
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
-        return filter(self.fn, samples)
+        return filter(partial(_result, self), samples)
 
 
 @message(frozen=True, slots=True)
@@ -62,6 +63,14 @@ class Take:
 
 
 Step = Transform | Filter | Take
+
+
+def _result(step: Transform | Filter, *arguments: Any) -> Any:
+    """What the user's function returns. A StopIteration becomes a RuntimeError, or it would end the samples."""
+    try:
+        return step.fn(*arguments)
+    except StopIteration as error:
+        raise as_exception(error, type(step).__name__.lower()) from error
 
 
 class IterableDataset(Generic[Sample]):

@@ -542,8 +542,11 @@ def test_system_exit_and_stop_iteration_become_errors():
     assert isinstance(error, RuntimeError)
     assert "GoesOn raised SystemExit(1)" in str(error)
     assert rest == [[2, 3, 4], [5, 6]]
-    stop = IterableDataset(range(4)).transform(lambda x: next(iter(())))
-    assert [type(read) for read in outcomes(stop, size=2)] == [RuntimeError, RuntimeError, list]
+    numbers = IterableDataset(range(4))
+    stop = numbers.transform(lambda x: next(iter(())))
+    for dataset in (stop, stop.filter(bool), numbers.filter(lambda x: next(iter(()))), stop.take(4)):
+        *stops, rest = outcomes(dataset, size=1)
+        assert ([type(error) for error in stops], rest) == ([RuntimeError] * 4, [])
 
 
 def test_an_error_of_a_transform_costs_one_chunk():
