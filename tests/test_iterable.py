@@ -577,6 +577,17 @@ def test_a_dataset_with_the_right_length_is_not_reported(way, length, count, las
             list(loader)
 
 
+def test_the_length_is_not_compared_if_a_batch_was_lost():
+    dataset = IterableDataset(range(9)).transform(lambda x: 1 // (x - 4)).take(8)
+    with SERIAL.loader(dataset, 2) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        iterator = iter(loader)
+        assert len([next(iterator), next(iterator)]) == 2
+        with pytest.raises(ZeroDivisionError):
+            next(iterator)
+        assert len(list(iterator)) == 2
+
+
 def test_the_length_is_compared_after_a_resume_too():
     def make():
         return SERIAL.loader(IterableDataset(Miscounted(10, 11), num_shards=2), 4)

@@ -33,7 +33,7 @@ class Plan(Protocol):
 
     @property
     def samples_read(self) -> int | None:
-        """The number of samples of an iterable dataset that were read before the current position; otherwise None."""
+        """How many samples of an iterable dataset were read before the current position; None if that is not known."""
 
     def next(self) -> Task | None:
         """Adds the next task to `in_flight`; None until other batches are settled; StopIteration at the end."""

@@ -95,6 +95,7 @@ class ShardPlan:
         self._carried = [replace(left, chunk=replace(left.chunk, iteration=iteration)) for left in carried]
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
         self._first_sample = 0  # its hash; 0: unknown
+        self._has_failed = False  # a chunk has, and nobody knows how many samples it took
         self._restart: State | None = None  # the state from which an interrupted `rewind` has to start
         self._start(state)
 
@@ -197,7 +198,9 @@ class ShardPlan:
         return ends.full_chunks(number) + of_leftovers
 
     @property
-    def samples_read(self) -> int:
+    def samples_read(self) -> int | None:
+        if self._has_failed:
+            return None
         own = sum(leftover.stop - leftover.start for leftover in self._leftovers.values() if not leftover.carried)
         return self._ends.full_chunks(self._progress.position) * self._shards.batch_size + own
 
@@ -282,6 +285,7 @@ class ShardPlan:
         if leftover is not None:
             leftover.samples = []
             return True
+        self._has_failed = True
         if not isinstance(chunk, Chunk) or not isinstance(error, (WorkerDied, BatchTimeout)):
             return True
         # The shard ends here: to read on, a worker would first have to read the sample that raised the error.
