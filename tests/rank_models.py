@@ -96,6 +96,14 @@ class Counting:
         self.passes = state["passes"]
 
 
+class CountingBatches(Counting):
+    """A user's batch sampler with such a state; its batches are those of `ForeignBatches`."""
+
+    def __iter__(self):
+        order = list(super().__iter__())
+        return iter([order[index : index + 1 + index % 3] for index in range(len(order))])
+
+
 def _order_of(make, length, epoch):
     sampler = make(length)
     for _ in range(epoch):
@@ -174,6 +182,10 @@ BATCH_SAMPLERS = {
     ),
     "users batches": (
         lambda length: {"batch_sampler": ForeignBatches(length)},
+        lambda *where: _foreign(ForeignBatches, *where),
+    ),
+    "stateful batches": (
+        lambda length: {"batch_sampler": CountingBatches(length)},
         lambda *where: _foreign(ForeignBatches, *where),
     ),
 }

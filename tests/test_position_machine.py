@@ -29,7 +29,8 @@ from gluonloader import Ranks, merge_states
 PROGRAMS = int(os.environ.get("GLUONLOADER_PROGRAMS", "0"))
 STEPS = 30
 NAMED = {**SAMPLERS, **BATCH_SAMPLERS}
-KNOWN = {*NAMED} - {"users", "stateful", "users batches"}  # of the library
+STATEFUL = {"stateful", "stateful batches"}  # with a state of their own
+KNOWN = {*NAMED} - {"users", "users batches"} - STATEFUL  # of the library
 FUNCTIONS = {"function", "function of batches"}  # lambdas, which cannot be pickled
 SIZES = st.integers(1, 6)
 POLICIES = st.sampled_from(["repeat", "drop", "uneven"])
@@ -65,7 +66,7 @@ class Positions(RuleBasedStateMachine):
     def make(self, length, size, last_batch, count, policy, way, in_order, alone, auto_reload):
         self.length, self.way, self.count, self.policy = length, way, count, policy
         self.auto_reload, self.weights = auto_reload, None
-        self.in_order, self.alone = in_order or way is SERIAL, alone and self.name != "stateful"
+        self.in_order, self.alone = in_order or way is SERIAL, alone and self.name not in STATEFUL
         of_batches = self.name in BATCH_SAMPLERS
         self.resized, self.jumped = set(), False
         self.arguments, self.order_of = NAMED[self.name]
@@ -145,7 +146,7 @@ class Positions(RuleBasedStateMachine):
             self.iterators = None
             self.at(self.epoch + 1, 0, 0, self.division.carried)
 
-    @precondition(lambda self: self.iterators and not self.some_have_finished and self.name != "stateful")
+    @precondition(lambda self: self.iterators and not self.some_have_finished and self.name not in STATEFUL)
     @rule()
     def leave(self):
         """Leaves the epoch; the next one starts with what was carried over into this one."""
@@ -221,7 +222,7 @@ class Positions(RuleBasedStateMachine):
             next(iter(other), None)
 
     # With rollover, the samples that were carried over in earlier epochs count, too; test_replay.py has examples.
-    @precondition(lambda self: self.name not in ("stateful", "weighted") and self.last_batch != "rollover")
+    @precondition(lambda self: self.name not in {*STATEFUL, "weighted"} and self.last_batch != "rollover")
     @precondition(lambda self: not self.left)
     @rule(epoch=st.integers(0, 4), number=st.integers(0, 5))
     def seek(self, epoch, number):
@@ -255,7 +256,7 @@ class Positions(RuleBasedStateMachine):
         same = self.size is None or size * count == self.size * self.count
         states = self.states()
         state = merge_states(map(json.dumps, reversed(states)) if text else states) if len(states) > 1 else states[0]
-        self.alone = alone and self.name != "stateful"
+        self.alone = alone and self.name not in STATEFUL
         start = self.division.after(self.done)
         number = self.number + self.done
         # A single process still knows what it was started with, which the next epoch gets if this one is left.
@@ -271,7 +272,7 @@ class Positions(RuleBasedStateMachine):
         self.loaded = True
         self.resized.add(self.epoch)
 
-    @precondition(lambda self: self.iterators is None and self.name != "stateful")
+    @precondition(lambda self: self.iterators is None and self.name not in STATEFUL)
     @rule(epoch=st.integers(0, 4))
     def set_epoch(self, epoch):
         for loader in self.loaders:
@@ -302,7 +303,7 @@ class Positions(RuleBasedStateMachine):
 
     # What was carried over is known to `indices` only if no epoch was left out.
     @precondition(
-        lambda self: self.name != "stateful" and not self.left and not (self.jumped and self.last_batch == "rollover")
+        lambda self: self.name not in STATEFUL and not self.left and not (self.jumped and self.last_batch == "rollover")
     )
     @rule(data=st.data())
     def indices(self, data):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import load_or_skip
 from mistakes import mistakes
-from rank_models import Counting, ForeignBatches, Restarting
+from rank_models import Counting, CountingBatches, ForeignBatches, Restarting
 
 from gluonloader import (
     DataLoader,
@@ -231,6 +231,17 @@ def test_a_position_of_ranks_with_a_stateful_sampler_needs_ranks_in_a_single_pro
     with pytest.raises(ValueError, match=r"ranks=2: .*pass ranks=\(0, 1\) to continue in a single process"):
         DataLoader(range(20), 2, sampler=Counting(20), seed=0).load_state_dict(state)
     loaders(1, sampler=Counting(20))[0].load_state_dict(state)
+
+
+@pytest.mark.filterwarnings("ignore:.* ranks divide its order")
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_batch_sampler_with_a_state_continues_where_the_ranks_have_saved(count):
+    def ranks(count):
+        return [loaders(count, "uneven", batch_sampler=CountingBatches(20))[index] for index in range(count)]
+
+    first, states = run(ranks(2), 3)
+    rest, _ = run(ranks(count), 20, merge_states(states))
+    assert sorted(first + rest) == sorted(flat(ForeignBatches(20)))
 
 
 class Endless:

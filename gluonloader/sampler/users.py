@@ -121,8 +121,13 @@ def leave_epoch(batch_sampler: Any, epoch: int) -> None:
 
 
 def stateful_part(batch_sampler: Any) -> Any:
-    """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has."""
-    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
+    """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has.
+
+    A sampler whose order ranks divide does not count: all ranks need its state from before the pass, which
+    `ShardedSampler.stateful` saves.
+    """
+    inner = None if isinstance(batch_sampler, ShardedSampler) else getattr(batch_sampler, "sampler", None)
+    for sampler in (batch_sampler, inner):
         if has_state(sampler):
             return sampler
     return None
