@@ -308,6 +308,12 @@ def test_a_sampler_whose_order_differs_each_time_is_an_error(kind, wrap):
             list(loader)
 
 
+def test_an_order_is_also_compared_if_all_of_it_is_carried_over():
+    with DataLoader(range(LENGTH), LENGTH + 1, sampler=Consumed(), last_batch="rollover", seed=1) as loader:
+        with pytest.raises(ValueError, match="yields another order each time"):
+            loader.indices(1, 0)
+
+
 def test_a_sampler_that_cannot_be_copied_is_an_error():
     class Locked:
         def __init__(self):

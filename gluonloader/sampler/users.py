@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from ..frameworks import state_from_json, state_to_json
 from ..indices import COMPARED, as_list
 from ..randomness import seed_restorable
 from ..state import has_state
-from .base import BatchSampler, SeededSampler, iterate
+from .base import BatchSampler, SeededSampler, iterating_class, start_pass
 from .saved import chain_of, knows_epoch
 from .sharded import ShardedSampler
 
@@ -197,5 +197,7 @@ def repeats(batch_sampler: Any, epoch: int, users: Sequence[int]) -> bool:
 
 
 def _keys(batch_sampler: Any) -> Iterable[Any]:
-    for batch in iterate(batch_sampler):
-        yield from as_list(batch)
+    """The keys of a pass, also those that are in no batch of the epoch, since they may be carried over."""
+    if iterating_class(batch_sampler) is BatchSampler:
+        return start_pass(batch_sampler.sampler)
+    return chain.from_iterable(map(as_list, batch_sampler))
