@@ -7,6 +7,7 @@ A list of a folder needs one request for 1,000 files. To ask for the version of 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -125,8 +126,13 @@ def _versions(cache: NodeCache, urls: list[str]) -> list[Remote]:
     wanted = sorted(set(urls))
     for place, group in groupby(wanted, _place_of):
         if not place.startswith(("http://", "https://")):
-            with suppress(StoreError):  # e.g. the store allows no lists; then it is asked for each file
+            started = time.monotonic()
+            try:
                 known.update(_listed(cache, list(group)))
+            except StoreError:
+                if time.monotonic() - started >= cache.options.timeout:
+                    raise
+                # The store allows no lists, for example, so it is asked for each file.
     unknown = [url for url in wanted if url not in known]
     known.update(zip(unknown, _found(cache, unknown, BlockReader.find), strict=True))
     return [known[url] for url in urls]
