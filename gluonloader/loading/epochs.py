@@ -256,7 +256,7 @@ class Epochs:
             else:
                 self._undraw_ahead()
                 left = self._next.after
-                if isinstance(left, IndexPlan) and left.epoch == number and not left.finished:
+                if isinstance(left, IndexPlan) and not left.finished:
                     leave_epoch(left.sampler, number)
                 self._next = Next(number, set_generators=self._next.set_generators)
             ahead = self._next.ahead

@@ -377,6 +377,7 @@ def check_against_a_model(actions, kind, make):
 @settings(max_examples=examples(int(os.environ.get("GLUONLOADER_RESUMES", "100"))))
 @given(actions=ACTIONS, kind=st.sampled_from(["readable", "late", "counting", "share", "stateful"]))
 @example(actions=[("read", 1), ("loader", 0)], kind="stateful")
+@example(actions=[("user", 2), ("read", 0), ("loader", 2)], kind="stateful")
 def test_the_last_call_before_an_epoch_counts(actions, kind):
     check_against_a_model(actions, kind, lambda: SERIAL.loader(range(LENGTH), **KINDS[kind]()))
 
