@@ -399,6 +399,14 @@ def test_a_stateful_sampler_is_known_from_its_first_known_state_on():
     assert loader.indices(2, 2) == batches[2]
 
 
+def test_a_seek_before_the_first_batch_of_an_iterator_keeps_the_state_of_a_stateful_sampler_known():
+    loader = DataLoader(range(LENGTH), 4, sampler=Continuing(), seed=1)
+    expected = loader.indices(0, 0), loader.indices(3, 2)
+    iter(loader)
+    loader.seek(1, 2)
+    assert (loader.indices(0, 0), loader.indices(3, 2)) == expected
+
+
 # -- iterable datasets and arguments -----------------------------------------------------------------------------------
 
 

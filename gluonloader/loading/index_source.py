@@ -137,16 +137,21 @@ class IndexSource:
         return plan
 
     def known_history(self, number: int) -> History:
-        """The history; if no epoch has started, the state of a stateful sampler is added first.
+        """The history; if nothing was drawn yet, the state of a stateful sampler is added first.
 
         Args:
             number: of the next epoch.
         """
         stateful = stateful_part(self.sampler)
-        if self.history.first is None and stateful is not None:
-            carried = list(getattr(self.sampler, "carried", ()))
-            known = carried, changes_of(self.sampler), epochs_of(self.sampler), snapshot(stateful)
-            self.history.add(number, Started(Start(), number, *known))
+        if stateful is not None:
+            if self.history.first is None:
+                carried = list(getattr(self.sampler, "carried", ()))
+                known = carried, changes_of(self.sampler), epochs_of(self.sampler)
+                self.history.add(number, Started(Start(), number, *known))
+            assert self.history.first is not None
+            _, first = self.history.first
+            if first.snapshot is None:
+                first.snapshot = snapshot(stateful)
         return self.history
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
