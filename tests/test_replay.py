@@ -525,6 +525,21 @@ def test_the_last_samples_are_made_again_although_another_shard_has_ended_with_a
     assert {number: text(loader.replay(0, number, read=True)) for number in batches} == batches
 
 
+def test_a_resume_after_an_error_that_has_ended_a_shard_keeps_the_number_of_the_last_batch():
+    loader, resumed = (DataLoader(IterableDataset(FirstBreaks(), num_shards=2), 4) for _ in range(2))
+    iterator = iter(loader)
+    with pytest.raises(OSError, match="broken"):
+        next(iterator)
+    next(iterator)
+    with pytest.warns(RuntimeWarning, match="reads the samples of about 2 batches again"):
+        resumed.load_state_dict(loader.state_dict())
+    again = iter(resumed)
+    with pytest.raises(OSError, match="broken"):  # by the source, which is read again
+        next(again)
+    assert next(again).tolist() == next(iterator).tolist() == [4, 5]
+    assert again.last.number == iterator.last.number
+
+
 def test_numbers_may_be_numpy_ints():
     loader, where = DataLoader(range(LENGTH), SIZE, True, seed=1), divmod(np.int64(3), 2)
     assert loader.indices(*where) == loader.replay(*where).tolist() == loader.indices(1, 1)

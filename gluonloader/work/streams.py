@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -54,10 +54,11 @@ class ShardBatch:
 
 @message(frozen=True, slots=True)
 class ShardEnd:
-    """The last samples of a shard, too few for a batch, perhaps none; for `first` see `ChunkSamples`."""
+    """The last samples of a shard, too few for a batch, perhaps none; for `first` and `end` see `ChunkSamples`."""
 
     samples: list[Any]
     first: int = 0
+    end: int | None = None
 
 
 @message(frozen=True, slots=True)
@@ -67,12 +68,13 @@ class ChunkSamples:
     samples: list[Any]  # fewer than the chunk's `size` if the shard has ended
     hint: Hint | None  # where to read the next chunk from; None if the dataset has no state
     first: int  # a hash of the first sample of the whole source; 0 if it is not needed
+    end: int | None = None  # the chunk in which the shard has ended; None if it has not, or if that is not known
 
     def with_batch(self, batch: Any) -> ShardBatch:
         return ShardBatch(batch, self.hint, self.first)
 
     def as_end(self) -> ShardEnd:
-        return ShardEnd(self.samples, self.first)
+        return ShardEnd(self.samples, self.first, self.end)
 
 
 class Streams:
@@ -153,6 +155,7 @@ class _Stream:
         self._kept: deque[tuple[int, ChunkSamples]] = deque(maxlen=_CHUNKS_PER_STREAM)
         self._source: OpenShard | None = None
         self._opened = self._ended = False
+        self._end: int | None = None
         self._first = 0
 
     def close(self) -> None:
@@ -179,7 +182,7 @@ class _Stream:
             return error
         if isinstance(result, Exception):
             return result
-        return ChunkSamples(list(result.samples), result.hint, self._first)
+        return replace(result, samples=list(result.samples), first=self._first)
 
     def _unique(self, number: int) -> int:
         """A number for a group or chunk that differs between shards."""
@@ -213,7 +216,7 @@ class _Stream:
         if isinstance(samples, Exception):
             return samples
         hint = (self._next_fill if self._fill.is_empty(self._size) else self._fill).hint
-        result = ChunkSamples(samples, None if self._ended else hint, self._first)
+        result = ChunkSamples(samples, None if self._ended else hint, self._first, self._end)
         self._kept.append((number, result))
         return result
 
@@ -227,7 +230,8 @@ class _Stream:
             return fill.errors.pop(0)
         samples = fill.samples[-self._size :]
         del fill.samples[-self._size :]
-        self._ended = len(samples) < self._size
+        if len(samples) < self._size:
+            self._ended, self._end = True, self._next_chunk - 1
         if self._chunk.buffer and self._next_fill.groups < self._groups_per_fill:
             self._read_group(wanted, seed, on_row)
         return samples

@@ -265,7 +265,7 @@ class ShardPlan:
             self._hints.use_settled()
             leftover = Leftover(self._chunk(chunk.shard, chunk.number), 0, len(result.samples), result.samples)
             self._leftovers[leftover.key] = leftover  # replaces that of the same chunk, if an interrupt came after it
-        self._ends.add(chunk)
+        self._ends.add(chunk if result.end is None else replace(chunk, number=result.end))
         return NOTHING
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
