@@ -459,8 +459,8 @@ MUTATIONS = [
     Mutation(
         "a leftover of an iterable dataset is delivered twice",
         "loading/plan/shards.py",
-        "        self._ends.add(chunk)\n        return NOTHING\n",
-        "        self._ends.add(chunk)\n        return result.samples or NOTHING\n",
+        "        return NOTHING\n\n    def _compare_first_sample(",
+        "        return result.samples or NOTHING\n\n    def _compare_first_sample(",
     ),
     Mutation(
         "two shards that read different sequences are not noticed",
