@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -53,6 +53,11 @@ def check_flags(**flags: object) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, (bool, int, np.bool_)):
             raise bad_argument(name, flag, "must be True or False")
+
+
+def is_one_of(value: object, words: Iterable[str]) -> bool:
+    """Whether an argument is one of these texts; `in` fails for arrays, which are compared element by element."""
+    return isinstance(value, str) and value in words
 
 
 def check_functions(**functions: object) -> None:
@@ -107,8 +112,9 @@ def check_indices(name: str, indices: Any, example: str) -> None:
     if isinstance(indices, type):
         call = f"{indices.__name__}({'len(dataset)' if name == 'sampler' else '...'})"
         raise bad_argument(name, indices, f"it is a class; pass an object of the class: {call}")
-    # Python also iterates over objects that have only __getitem__.
-    if not (hasattr(indices, "__iter__") or hasattr(indices, "__getitem__")) or isinstance(indices, str):
+    # Python also iterates over objects that have only __getitem__, but not over arrays and numbers without a dimension.
+    iterates = (hasattr(indices, "__iter__") or hasattr(indices, "__getitem__")) and getattr(indices, "ndim", 1) != 0
+    if not iterates or isinstance(indices, str):
         cure = "; for a random order, pass shuffle=True" if isinstance(indices, str) else ""
         raise bad_argument(name, indices, f"must be an iterable of {example}{cure}")
 
@@ -163,7 +169,7 @@ def check_timeout(timeout: Any) -> None:
 
 def check_last_batch(value: Any) -> LastBatch:
     """Checks the argument `last_batch`."""
-    if value not in ("keep", "discard", "rollover"):
+    if not is_one_of(value, ("keep", "discard", "rollover")):
         drops = value is True or (isinstance(value, str) and value.startswith("drop"))  # torch's words
         cure = "; to drop a last batch that is too short, pass 'discard'" if drops else ""
         raise bad_argument("last_batch", value, f"must be 'keep', 'discard' or 'rollover'{cure}")
@@ -173,7 +179,7 @@ def check_last_batch(value: Any) -> LastBatch:
 
 def check_error_action(name: str, value: Any) -> ErrorAction:
     """Checks an argument that says what to do if a sample raises an error."""
-    if not callable(value) and value not in ("raise", "skip", "replace"):
+    if not callable(value) and not is_one_of(value, ("raise", "skip", "replace")):
         raise bad_argument(name, value, "must be 'raise', 'skip', 'replace' or a function of error and sample")
     if inspect.iscoroutinefunction(value):
         raise bad_argument(name, value, "must be an ordinary function, since it is not awaited; not `async def`")

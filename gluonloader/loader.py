@@ -160,7 +160,7 @@ class DataLoader(Generic[Batch]):
         concurrency: int = 1,
         on_error: ErrorAction | OnError = "raise",
     ) -> None:
-        check_flags(shuffle=shuffle, auto_reload=auto_reload)
+        check_flags(shuffle=shuffle, auto_reload=auto_reload, pin_memory=pin_memory)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, ranks)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again

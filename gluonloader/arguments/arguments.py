@@ -23,6 +23,7 @@ from ..checks import (
     check_functions,
     check_int,
     check_timeout,
+    is_one_of,
     parse_bytes,
 )
 from ..declared import parts_of
@@ -126,15 +127,15 @@ def _executor(executor: Any, num_workers: Any, thread_pool: bool) -> tuple[Execu
     """The executor that was passed or that follows from `num_workers`, and the number of workers."""
     if isinstance(executor, (Processes, Threads, Ray)):
         executor = executor.name
-    check_flags(thread_pool=thread_pool or False)
+    check_flags(thread_pool=False if thread_pool is None else thread_pool)
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "must be an int >= 0, or 'auto'")
-    number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
-    if automatic := num_workers == "auto" or (executor == "auto" and not number):
-        number = available_cores()
-    if executor not in (None, "serial", "thread", "process", "ray", "auto"):
+    if executor is not None and not is_one_of(executor, ("serial", "thread", "process", "ray", "auto")):
         right = "must be 'serial', 'thread', 'process', 'ray', 'auto', or None to choose by num_workers"
         raise bad_argument("executor", executor, right)
+    number = 0 if isinstance(num_workers, str) else check_int("num_workers", num_workers)
+    if automatic := num_workers == "auto" or (executor == "auto" and not number):
+        number = available_cores()
     if executor == "serial" and number:
         raise bad_argument("num_workers", num_workers, "executor='serial' has no workers; pass 0 or another executor")
     if executor in ("thread", "process", "ray") and not number:
@@ -161,7 +162,7 @@ def _executor(executor: Any, num_workers: Any, thread_pool: bool) -> tuple[Execu
 def _start_method(start_method: str | None, executor: str) -> str:
     """The start method of worker processes: the argument, or the default."""
     known = sorted(multiprocessing.get_all_start_methods())
-    if start_method is not None and start_method not in known:
+    if start_method is not None and not is_one_of(start_method, known):
         raise bad_argument("start_method", start_method, f"must be one of {known}, or None")
     if start_method is not None and executor not in ("process", "auto"):
         raise bad_argument("start_method", start_method, f"executor={executor!r} has no processes; remove start_method")
@@ -239,7 +240,7 @@ def choose_delivery(
 
 def choose_output(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:
     """The function that is applied to a delivered batch: it converts the arrays to `output`, and pins them."""
-    if output is not None and not callable(output) and output not in frameworks.OUTPUTS:
+    if output is not None and not callable(output) and not is_one_of(output, frameworks.OUTPUTS):
         known = ", ".join(map(repr, frameworks.OUTPUTS))
         raise bad_argument("output", output, f"must be one of {known}, a function of one array, or None")
     if isinstance(output, type):

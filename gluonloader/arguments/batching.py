@@ -124,7 +124,7 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
     name, whole = "" if batching.sampler is None else "sampler", sampler
     if ranks is not None:
         sampler = part_of_rank(name, whole, ranks)
-    batches = BatchSampler(sampler, batch_size, last_batch or "keep")
+    batches = BatchSampler(sampler, batch_size, "keep" if last_batch is None else last_batch)
     length = length_of(sampler) if last_batch == "discard" and isinstance(whole, OrderedSampler) else None
     if length and length < batch_size:
         samples = f"{length} samples" + ("" if ranks is None else f" of rank {ranks.index}")

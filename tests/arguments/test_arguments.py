@@ -19,6 +19,7 @@ from gluonloader.options import Processes, Threads
 
 DATA = [1, 2, 3, 4, 5]
 FILE = Path("train.parquet")
+PAIR = np.array([1, 2])
 
 
 @mistakes(
@@ -59,6 +60,17 @@ gl.DataLoader(DATA, 1).load_state_dict(gl.bridge(DATA).state_dict())
     -> state: it was saved by a bridge, not by a DataLoader; load it into a bridge
 gl.DataLoader(gl.IterableDataset([1]).take, 1) -> dataset: <class 'method'> has no __len__...
 gl.DataLoader(FILE, 1) -> dataset: <class '...PosixPath'>; pass ... ArrowDataset(path)...
+# arrays, which are compared element by element, and have no order if they have no dimension
+gl.DataLoader(DATA, 1, last_batch=PAIR) -> last_batch=array([1, 2]): must be 'keep', 'discard' or 'rollover'
+gl.DataLoader(DATA, 1, pin_memory=PAIR) -> pin_memory=array([1, 2]): must be True or False
+gl.DataLoader(DATA, 1, thread_pool=PAIR) -> thread_pool=array([1, 2]): must be True or False
+gl.DataLoader(DATA, 1, num_workers=PAIR) -> num_workers=array([1, 2]): must be an int >= 0
+gl.DataLoader(DATA, 1, executor=PAIR) -> executor=array([1, 2]): must be 'serial', 'thread', 'process', ...
+gl.DataLoader(DATA, 1, num_workers=1, start_method=PAIR) -> start_method=array([1, 2]): must be one of [...
+gl.DataLoader(DATA, 1, on_error=PAIR) -> on_error=array([1, 2]): must be 'raise', 'skip', 'replace' or a function...
+gl.DataLoader(DATA, 1, output=PAIR) -> output=array([1, 2]): must be one of 'numpy', ...
+gl.DataLoader(DATA, 1, sampler=np.int64(2)) -> sampler=...2...: must be an iterable of indices
+gl.DataLoader(DATA, batch_sampler=np.array(2)) -> batch_sampler=array(2): must be an iterable of lists of indices
 # words of torch, and arguments that have moved
 gl.DataLoader(DATA, 1, generator=None)
     -> TypeError: DataLoader() has no argument generator: pass an int as seed instead...
