@@ -256,7 +256,7 @@ def _recipe_of(options: argparse.Namespace, paths: list[str]) -> _Recipe:
         raise ValueError(f"--end {options.end}: {right}")
     dtype = options.dtype or ("uint16" if vocabulary is not None and vocabulary <= _LARGEST_UINT16 else "int32")
     if end is not None and end > np.iinfo(dtype).max:
-        raise ValueError(f"--end {options.end}: the token {end} does not fit in {dtype}; pass --dtype int32")
+        raise ValueError(f"--end {options.end}: the token {end} does not fit in {dtype}; pass a larger --dtype")
     files = [
         (path, status.st_size, status.st_mtime_ns) for path, status in zip(paths, map(os.stat, paths), strict=True)
     ]
