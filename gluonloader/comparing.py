@@ -29,7 +29,11 @@ def items_of(batch: Any) -> Items:
 
 
 def difference(one: Items, other: Items) -> str:
-    """Where `other` differs from the expected batch `one`, as the end of a sentence; "" if they are equal."""
+    """Where `other` differs from the expected batch `one`, as the end of a sentence; "" if they are equal.
+
+    Raises:
+        TypeError: the batches contain objects that cannot be compared.
+    """
     differs = next(filter(None, map(_difference, one, other)), "")
     return differs or (" has more or fewer leaves" if len(one) != len(other) else "")
 
@@ -40,10 +44,13 @@ def _items(value: Any, path: str) -> Iterator[Item]:
     plain = getattr(kind, "__eq__", None) is object.__eq__
     if inner is None and plain and hasattr(value, "__dict__"):  # e.g. MXNet's DataBatch
         inner = [(f".{name}", item) for name, item in vars(value).items()]
-    if isinstance(value, (np.ndarray, np.generic)) or frameworks.owner(kind) is not None:
+    if isinstance(value, np.ma.MaskedArray):
+        inner = [(".data", value.data), (".mask", np.ma.getmaskarray(value))]
+    elif isinstance(value, (np.ndarray, np.generic)) or frameworks.owner(kind) is not None:
         array = _to_numpy(value, path)
         yield path, f"{kind.__name__} of {array.dtype}, shape {array.shape}", array
-    elif inner is None:
+        return
+    if inner is None:
         yield path, kind.__name__, value
     else:
         yield path, f"{kind.__name__} of {[step for step, _ in inner]}", None
@@ -76,9 +83,20 @@ def _difference(one: Item, other: Item) -> str:
         index = tuple(map(int, np.unravel_index(wrong[0], left.shape)))
         element = f"element {list(index)} of {left.size} ({wrong.size} differ)" if index else "its value"
         return f"{at}: {element} is {_text(right[index])}, expected {_text(left[index])}"
-    if left is right or left == right or (left != left and right != right):  # NaN is not itself
-        return ""
-    return f"{at}: is {right!r:.200}, expected {left!r:.200}"
+    try:
+        equal = _equal(left, right)
+    except Exception as error:  # such as the ValueError of arrays in an object that is no container
+        raise TypeError(f"{path or 'the batch'}: two objects of {kind} cannot be compared ({error})") from error
+    return "" if equal else f"{at}: is {right!r:.200}, expected {left!r:.200}"
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two objects of the same class are equal, or neither is equal to itself, as NaN."""
+    if left is right:
+        return True
+    if callable(equals := getattr(left, "equals", None)):  # of a table, whose elements `==` compares
+        return bool(equals(right))
+    return bool(left == right or (left != left and right != right))
 
 
 def _text(element: Any) -> str:
@@ -89,7 +107,7 @@ def _unequal(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
     """For each element of two arrays of the same shape and dtype, flat: whether a bit differs and not both are NaN."""
     if left.dtype.hasobject:
         pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
-        return np.array([one is not other and one != other for one, other in pairs], bool)
+        return np.array([bool(difference(items_of(one), items_of(other))) for one, other in pairs], bool)
     if not left.nbytes:
         return np.zeros(left.size, bool)
     bits = (array.reshape(-1, 1).view(np.uint8).reshape(array.size, -1) for array in (left, right))

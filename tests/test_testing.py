@@ -189,6 +189,13 @@ class Sample:
         (np.array(["a", "b"]), np.array(["a", "c"]), "element [1] of 2 (1 differ) is 'c', expected 'b'"),
         (np.array([{}, "b"], object), np.array([{}, "c"], object), "element [1] of 2 (1 differ) is c"),
         (np.array([(1, 2.0)], "i4,f8"), np.array([(1, 3.0)], "i4,f8"), "element [0] of 1"),
+        (
+            np.array([np.ones(2), 1], object),
+            np.array([np.zeros(2), 1], object),
+            "element [0] of 2 (1 differ) is [0. 0.]",
+        ),
+        (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[0, 0]), "at .mask: element [1] of 2 (1 differ)"),
+        (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([3, 2], mask=[0, 1]), "at .data: element [0] of 2 (1 differ)"),
         ((1, 2), [1, 2], "is list of ['[0]', '[1]'], expected tuple of ['[0]', '[1]']"),
         ({"x": 1}, {"x": 1, "y": 2}, "is dict of [\"['x']\", \"['y']\"], expected dict of [\"['x']\"]"),
         ({"x": [1, {"y": 2}]}, {"x": [1, {"y": 3}]}, "at ['x'][1]['y']: is 3, expected 2"),
@@ -225,7 +232,8 @@ def test_a_difference_is_reported_with_its_path_and_both_values(one, other, mess
         np.array([np.nan, 1, np.inf]), np.array([complex(np.nan, 1)]), float("nan"), np.float32("nan"), ONE,
         np.zeros((0, 3)), np.array([], object), np.array([None, "a"], object), np.array([""]), b"x", None, [], {}, (),
         np.array(["2020-01-01", "NaT"], "M8[D]"), Sample(np.ones(2)), collections.OrderedDict(a=1), frozenset([1]),
-        np.array([(1, np.nan)], "i4,f8"),
+        np.array([(1, np.nan)], "i4,f8"), np.array([np.ones(2), {"x": np.ones(3)}], object),
+        np.ma.array([1, 2], mask=True),
     ],
     ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)),
 )  # fmt: skip
@@ -235,6 +243,37 @@ def test_equal_batches_pass(batch):
             return batch
 
     assert_resumes_exactly(Same, points=[0, 2])
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars", "pyarrow"])
+def test_tables_are_compared(name):
+    """Those of pandas and polars are compared by `==` element by element."""
+    module = pytest.importorskip(name)
+    make = getattr(module, "DataFrame", getattr(module, "table", None))
+
+    class Tables(Fake):
+        resumed = wrong = False
+
+        def make(self, epoch, batch):
+            return make({"x": [1, 2 + (self.resumed and self.wrong)]})
+
+        def load_state_dict(self, state):
+            super().load_state_dict(state)
+            self.resumed = True
+
+    assert_resumes_exactly(Tables, points=[1])
+    Tables.wrong = True
+    with pytest.raises(AssertionError, match="batch 1 of epoch 0: is"):
+        assert_resumes_exactly(Tables, points=[1])
+
+
+def test_objects_that_cannot_be_compared_are_an_error():
+    class Odd(Fake):
+        def make(self, epoch, batch):
+            return {"x": collections.deque([np.ones(2)])}
+
+    with pytest.raises(TypeError, match=r"\['x'\]: two objects of deque cannot be compared \(The truth value"):
+        assert_resumes_exactly(Odd)
 
 
 def test_nans_with_different_bits_are_equal():

@@ -1,5 +1,6 @@
 """The findings of `doctor` about a dataset: each kind of bad dataset is found, and the cures work."""
 
+import collections
 import multiprocessing
 import os
 import re
@@ -293,6 +294,18 @@ def test_samples_that_differ_in_each_run():
     assert (finding.name, finding.level) == ("batches", "warning")
     assert "batch 0: element [0]" in finding.text
     assert "get_rng()" in finding.cure
+
+
+def test_batches_that_cannot_be_compared():
+    def in_deque(samples):
+        return collections.deque([np.array(samples)])
+
+    def make(**options):
+        return DataLoader(range(40), 4, batchify_fn=in_deque, **options)
+
+    finding = only(examine(checked("make", make)))
+    assert (finding.name, finding.level) == ("batches", "note")
+    assert finding.text.startswith("not compared: the batch: two objects of deque cannot be compared")
 
 
 def test_samples_that_depend_on_the_samples_before_them():

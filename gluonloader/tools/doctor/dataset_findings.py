@@ -157,6 +157,10 @@ def _comparisons(facts: DatasetFacts) -> Iterator[Finding]:
         text = f"the main program can make batches, but {workers} cannot: {same.error}"
         yield Finding("batches", "problem", text, cure)
         return
+    if same.incomparable:
+        cure = "arrays, numbers, texts or containers of these instead"
+        yield Finding("batches", "note", f"not compared: {same.incomparable}", cure)
+        return
     if same.difference:
         yield Finding("batches", "warning", f"two loaders with the same seed differ: {same.difference}", _cure(facts))
         return

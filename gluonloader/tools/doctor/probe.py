@@ -92,6 +92,7 @@ class TwoLoaders:
         difference: the first difference; "" if there is none.
         error: why a loader failed; "" if none did.
         is_late: the other loader delivered no batch in time, so nothing was compared.
+        incomparable: why the batches cannot be compared; "" if they can.
     """
 
     workers: int
@@ -100,6 +101,7 @@ class TwoLoaders:
     difference: str = ""
     error: str = ""
     is_late: bool = False
+    incomparable: str = ""
 
 
 @message(frozen=True, slots=True)
@@ -358,7 +360,11 @@ def _compare(one: _Reading, other: _Reading, start: int = 0) -> TwoLoaders:
     if other.error:
         return replace(equal, error=other.error)
     for number, pair in enumerate(zip(one.batches, other.batches, strict=False), start):
-        if differs := difference(*pair):
+        try:
+            differs = difference(*pair)
+        except TypeError as error:
+            return replace(equal, incomparable=str(error))
+        if differs:
             return replace(equal, difference=f"batch {number}{differs}")
     if expected != found and not (one.is_late or other.is_late):
         return replace(equal, difference=f"{found} batches, expected {expected}")
