@@ -57,7 +57,7 @@ class Trace:
     """
 
     def __init__(self, path: str | os.PathLike[str], batches: int) -> None:
-        self.path, self.batches, self.verdict = Path(path), batches, ""
+        self.path, self.batches, self.verdict = Path(path).absolute(), batches, ""  # the program may change its folder
         self._lent: Callable[[], int] = int
         self._find_verdict: Callable[[], str] = str
         self._drawn: list[_Drawn] = []

@@ -188,6 +188,16 @@ def test_a_path_that_cannot_be_written_is_an_error_at_once(tmp_path):
         assert len(list(loader)) == 2
 
 
+def test_the_program_may_change_its_folder_during_a_recording(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    with SERIAL.loader(Numbered(8), 4) as loader, loader.trace("run.json"):
+        monkeypatch.chdir(tmp_path / "other")
+        list(loader)
+    assert len(events_of(tmp_path / "run.json")) > 2
+    assert not list((tmp_path / "other").iterdir())
+
+
 PROGRAM = """
 import sys
 from gluonloader import DataLoader
