@@ -65,7 +65,7 @@ class Trace:
         self._failed: list[_Call] = []
         self._usages: list[Usage] = []
         self._reports: list[BatchReport] = []
-        self._stopped = False
+        self._stopped, self._pid = False, os.getpid()
         with self.path.open("w"):  # an error of the path is raised now, not at the end of the run
             pass
         atexit.register(self.stop)
@@ -104,8 +104,8 @@ class Trace:
             self._failed.append(_Call(task.epoch, task.batch, int(start * 1e9), int(end * 1e9)))
 
     def stop(self) -> None:
-        """Ends the recording and writes the file; a second call does nothing."""
-        if self._stopped:
+        """Ends the recording and writes the file; a second call, or one in a forked child, does nothing."""
+        if self._stopped or self._pid != os.getpid():
             return
         self._end()
         self._stopped = True

@@ -1,6 +1,7 @@
 """A trace keeps the rules of its format, and its sums are those of the statistics."""
 
 import json
+import multiprocessing
 import time
 from collections import defaultdict
 
@@ -196,6 +197,17 @@ def test_the_program_may_change_its_folder_during_a_recording(tmp_path, monkeypa
         list(loader)
     assert len(events_of(tmp_path / "run.json")) > 2
     assert not list((tmp_path / "other").iterdir())
+
+
+def test_a_forked_child_that_ends_does_not_write_the_recording(tmp_path):
+    with SERIAL.loader(Numbered(40), 4) as loader, loader.trace(tmp_path / "run.json") as trace:
+        child = multiprocessing.get_context("fork").Process(target=trace.stop)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        assert (tmp_path / "run.json").read_text() == ""
+        list(loader)
+    assert len(events_of(tmp_path / "run.json")) > 2
 
 
 PROGRAM = """
