@@ -60,6 +60,8 @@ class _Answers(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/octet-stream" if name else "text/html")
         if "dated" in name:
             self.send_header("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT")
+        if "encoded" in name:
+            self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)

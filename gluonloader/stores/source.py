@@ -227,6 +227,9 @@ class _Files:
             about = filesystem.info(path)
         if about.get("type") == "directory":
             raise Fault("missing", _MISSING)
+        if about["size"] is None:
+            what = "the server does not tell how long the object is"
+            raise Fault("refused", f"{what}; download the object and read the local file")
         return Remote(url, about["size"], _version(about))
 
     def entries(self, folder: str) -> list[Remote]:

@@ -331,6 +331,12 @@ def test_an_object_without_a_version_is_refused(library, monkeypatch):
             Source(10.0).find(f"{url}/a.bin")
 
 
+def test_an_object_of_unknown_length_is_refused():
+    pytest.importorskip("aiohttp")
+    with http_server() as url, pytest.raises(Fault, match="does not tell how long the object is; download the object"):
+        Source(10.0).find(f"{url}/dated/encoded?by=fsspec")
+
+
 def test_an_object_that_the_store_refuses_names_the_variables(folder, tmp_path):
     with store_server(folder, refused=1.0) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT", server.url)
