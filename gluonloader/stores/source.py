@@ -239,7 +239,11 @@ class _Files:
             filesystem.invalidate_cache()
             found = filesystem.find(path, detail=True)
         names = {folder + name[len(path.rstrip("/")) :].lstrip("/"): about for name, about in found.items()}
-        return [Remote(url, about["size"], _version(about)) for url, about in sorted(names.items())]
+        # A list has the time of a link, and not that of its file.
+        return [
+            Remote(url, about["size"], "" if about.get("islink") else _version(about))
+            for url, about in sorted(names.items())
+        ]
 
     def read(self, remote: Remote, start: int, stop: int) -> bytes:
         filesystem, path = self._of(remote.url)

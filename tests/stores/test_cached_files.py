@@ -276,6 +276,19 @@ def test_files_of_a_filesystem_of_fsspec(tmp_path, objects):
         FileDataset([root + "x/y"], cache=cache)
 
 
+def test_symbolic_links_that_fsspec_lists(tmp_path):
+    pytest.importorskip("fsspec")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a").write_bytes(b"data")
+    os.utime(tmp_path / "a", (1, 1))
+    for name, target in (("a", "a"), ("folder", "folder"), ("none", "none")):
+        (tmp_path / "files" / name).symlink_to(tmp_path / target)
+    cache = NodeCache(tmp_path / "cache", "4 MB", block=4096)
+    for paths in (f"file://{tmp_path}/files/*", [f"file://{tmp_path}/files/a"]):
+        assert list(FileDataset(paths, cache=cache)) == [b"data"]
+
+
 def test_forks_while_threads_read_keep_no_file_open(cache):
     dataset, ended = FileDataset("s3://bucket/many/**/*.bin", cache=cache), threading.Event()
     list(dataset)
