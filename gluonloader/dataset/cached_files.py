@@ -90,7 +90,8 @@ def _matches(cache: NodeCache, pattern: str) -> list[Remote]:
     fixed = takewhile(lambda part: not has_magic(part), pattern.split("/")[:-1])
     folder = "/".join([*fixed, ""])
     parts = pattern[len(folder) :].split("/")
-    likes = (found for found in cache.reader.listed(folder) if _is_like(found.url[len(folder) :].split("/"), parts))
+    inside = (found for found in cache.reader.listed(folder) if found.url != folder)  # fsspec also lists a single file
+    likes = (found for found in inside if _is_like(found.url[len(folder) :].split("/"), parts))
     remotes = {found.url: found for found in likes}  # a folder may have the name of a file
     unsure = [url for url, remote in remotes.items() if not _is_sure(remote)]
     known = dict(zip(unsure, _found(cache, unsure, _find_if_there), strict=True))

@@ -289,6 +289,13 @@ def test_symbolic_links_that_fsspec_lists(tmp_path):
         assert list(FileDataset(paths, cache=cache)) == [b"data"]
 
 
+def test_a_file_is_not_taken_for_a_folder(tmp_path):
+    pytest.importorskip("fsspec")
+    (tmp_path / "a").write_bytes(b"data")
+    with pytest.raises(ValueError, match="no file matches this pattern"):
+        FileDataset(f"file://{tmp_path}/a/**", cache=NodeCache(tmp_path / "cache", "4 MB", block=4096))
+
+
 def test_forks_while_threads_read_keep_no_file_open(cache):
     dataset, ended = FileDataset("s3://bucket/many/**/*.bin", cache=cache), threading.Event()
     list(dataset)
