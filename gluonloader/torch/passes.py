@@ -165,13 +165,11 @@ class Passes:
                     users.restore(sampler_of(loader), position["snapshot"])
         set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest = TorchPass(core=core, epoch=position["epoch"], generators=states, draws_seed=state["draws_seed"])
-        self._loaded = None
+        self._loaded, self.newest = None, newest
         if not state["ended"]:
             self._started_by(core)
-            self.newest = newest
             return newest, newest.start()
-        newest.epoch, newest.exhausted = newest.epoch - 1, True
-        self.newest = newest if _keeps_workers(loader) else None
+        newest.epoch -= 1
         return newest, iter(())
 
     def _started_by(self, core: CoreDataLoader) -> None:

@@ -197,6 +197,23 @@ def test_a_sampler_that_counts_its_epochs_goes_on_after_a_state_after_the_last_b
     assert [lists(resumed) for _ in range(2)] == wanted
 
 
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("kind", ["shuffle", "stateful sampler", "iterable"])
+def test_a_state_after_an_epoch_that_was_resumed_at_its_end(kind, workers, persistent):
+    def make():
+        return made(OURS, kind, workers, persistent_workers=persistent)
+
+    loader = make()
+    state, _ = left_after(loader, len(lists(make())))
+    wanted = lists(loader)
+    resumed, again = make(), make()
+    resumed.load_state_dict(state)
+    left = iter(resumed)
+    again.load_state_dict(resumed.state_dict())
+    assert lists(left) == lists(again) == []
+    assert continued(make(), resumed.state_dict()) == lists(again) == wanted
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_the_second_epoch(workers):
     for L in (stateful, OURS):
