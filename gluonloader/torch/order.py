@@ -41,16 +41,19 @@ class TorchOrder:
             if hasattr(part, "process_index"):  # Accelerate's BatchSamplerShard
                 self.num_replicas, self.rank = part.num_processes, part.process_index
 
-    def start_pass(self, generators: Sequence[Any], states: Sequence[Any], of_seed: Any, iterator: Any) -> None:
+    def start_pass(
+        self, generators: Sequence[Any], states: Sequence[Any], of_seed: Any, epoch: int | None, iterator: Any
+    ) -> None:
         """Makes the next `iter` return a pass over the keys of torch's `iterator`, which has just started.
 
         Args:
             generators: those from which the pass draws; `states` are their states before it started.
             of_seed: the generator from which it has drawn a seed.
+            epoch: that of torch's sampler before it started.
         """
         keys, skipped = iterator._sampler_iter, iterator._num_yielded
         self._newest = self._next_pass = _OrderPass(
-            self.index_sampler, self.whole, generators, states, of_seed, keys, skipped
+            self.index_sampler, self.whole, generators, states, of_seed, epoch, keys, skipped
         )
 
     def sampler_was_loaded(self) -> None:
@@ -84,7 +87,8 @@ class TorchOrder:
     def __iter__(self) -> Iterator[Any]:
         started, self._next_pass = self._next_pass, None
         if started is None:
-            return _OrderPass(self.index_sampler, self.whole, [], [], None, iter(self.index_sampler))
+            epoch = _epoch_of(self.index_sampler)
+            return _OrderPass(self.index_sampler, self.whole, [], [], None, epoch, iter(self.index_sampler))
         return started
 
     def __len__(self) -> int:
@@ -109,7 +113,7 @@ class _OrderPass(Iterator[Any]):
 
     Args:
         index_sampler, whole: those of the order.
-        generators, states, of_seed: as for `TorchOrder.start_pass`.
+        generators, states, of_seed, epoch: as for `TorchOrder.start_pass`.
         keys: the iterator of `index_sampler`.
         skipped: how many keys another library has skipped.
 
@@ -127,24 +131,25 @@ class _OrderPass(Iterator[Any]):
         generators: Sequence[Any],
         states: Sequence[Any],
         of_seed: Any,
+        epoch: int | None,
         keys: Iterator[Any],
         skipped: int = 0,
     ) -> None:
         self._index_sampler, self._whole = index_sampler, whole
         self._generators, self._states, self._of_seed = generators, states, of_seed
-        self._keys, self._skipped, self._has_drawn = keys, skipped, False
-        self._epoch: int | None = None
+        self._keys, self._skipped = keys, skipped
+        # `iter` of gluonloader's samplers counts on at once; the epoch of another one may be set until the first batch.
+        self._epoch, self._has_epoch = epoch, epoch != _epoch_of(index_sampler)
         self._count, self._last = skipped, None  # how many keys were drawn, and the last ones
 
     @property
     def epoch(self) -> int | None:
         """The epoch of the sampler at the first batch: at the last batch, some samplers set the next epoch."""
-        sampler = _with_epoch(self._index_sampler)
-        return self._epoch if self._has_drawn or sampler is None else int(sampler.epoch)
+        return self._epoch if self._has_epoch else _epoch_of(self._index_sampler)
 
     def __next__(self) -> Any:
-        if not self._has_drawn:
-            self._epoch, self._has_drawn = self.epoch, True
+        if not self._has_epoch:
+            self._epoch, self._has_epoch = self.epoch, True
         self._last = keys = self._as_batch(next(self._keys))
         self._count += 1
         if self._count == self.check_at:
@@ -234,11 +239,11 @@ def start_pass(order: Any, loader: Any, iterator: Any, draws_seed: bool) -> int:
     """
     generators = generators_of(loader)
     states, of_seed = save(generators), loader.generator if draws_seed else torch.Generator()
-    is_torchs = isinstance(order, TorchOrder)
+    is_torchs, epoch = isinstance(order, TorchOrder), _epoch_of(loader._index_sampler)
     view: Any = _AsTorchReads(loader, loader._index_sampler if is_torchs else (), of_seed)
     torchs._BaseDataLoaderIter.__init__(iterator, view)
     if is_torchs:
-        order.start_pass(generators, states, of_seed, iterator)
+        order.start_pass(generators, states, of_seed, epoch, iterator)
     return iterator._base_seed if draws_seed else 0
 
 
@@ -326,6 +331,12 @@ def _with_epoch(sampler: Any) -> Any:
         if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) and not has_state(part):
             return part
     return None
+
+
+def _epoch_of(sampler: Any) -> int | None:
+    """The epoch of a sampler that has one; otherwise None."""
+    found = _with_epoch(sampler)
+    return None if found is None else int(found.epoch)
 
 
 def _set_epoch(sampler: Any, epoch: int | None) -> None:

@@ -7,6 +7,7 @@ it counts epochs from 0 again after a restart (Fabric).
 import pytest
 
 from gluonloader import DataLoader as CoreDataLoader
+from gluonloader import RandomSampler
 from gluonloader.state import add_checksum
 
 from .sides import OURS as DataLoader
@@ -64,6 +65,23 @@ def test_a_sampler_that_is_ahead_of_the_delivered_batches_may_have_the_next_epoc
     state, _ = left_after(saving, delivered)
     resumed = DataLoader(range(16), 2, sampler=SelfCounting(), num_workers=workers)
     assert [continued(resumed, state), batches(resumed)] == [first[delivered:], second]
+
+
+@pytest.mark.parametrize("delivered", [0, 1, 7])
+def test_a_sampler_that_counts_on_when_a_pass_starts(workers, delivered):
+    """A sampler of gluonloader does so, and without batches it is the sampler itself that is iterated."""
+
+    def make():
+        return DataLoader(range(8), None, sampler=RandomSampler(8, seed=1), num_workers=workers)
+
+    epochs = [list(loader) for loader in [make()] for _ in range(3)]
+    saving, resumed = make(), make()
+    list(saving)
+    batches = iter(saving)
+    assert [next(batches) for _ in range(delivered)] == epochs[1][:delivered]
+    resumed.load_state_dict(saving.state_dict())
+    assert [saving.indices(number) for number in range(8)] == epochs[1]
+    assert [list(resumed), list(resumed)] == [epochs[1][delivered:], epochs[2]]
 
 
 @pytest.mark.parametrize(
