@@ -84,6 +84,11 @@ class TorchOrder:
         """The epoch of torch's sampler for which the newest pass draws; None if the sampler has no epoch."""
         return None if self._newest is None else self._newest.epoch
 
+    def epoch_of_next_pass(self) -> int | None:
+        """The epoch of a sampler of gluonloader, which counts its epochs by itself; None for other samplers."""
+        sampler = _with_epoch(self.index_sampler)
+        return _epoch_of(self.index_sampler) if isinstance(sampler, own.Sampler) else None
+
     def __iter__(self) -> Iterator[Any]:
         started, self._next_pass = self._next_pass, None
         if started is None:

@@ -72,7 +72,7 @@ class _PassState:
         generators: the states of torch's generators at the start of the pass.
         draws_seed: whether its start draws a seed for the workers.
         ended: all of its batches were delivered, but `next` has not raised StopIteration.
-        sampler_epoch: the epoch of the pass, if torch's sampler has `set_epoch`.
+        sampler_epoch: the epoch of the pass, if torch's sampler has `set_epoch`; of the next pass, if it counts itself.
         position: that of the core loader; None if the pass has not started.
         last_keys: a checksum of the indices of the batch before the position; None if it is not known.
         stateful: between two passes without a position, the states of what `_stateful` returns, as JSON.
@@ -133,6 +133,8 @@ class Passes:
         if last is not None and (not _keeps_workers(loader) or last.core.epochs.workers.closed):
             last = None
         order = batch_sampler_of(loader) if last is None else last.core.batch_sampler
+        if state is not None and isinstance(order, TorchOrder):
+            order.set_epoch_of_pass(state["sampler_epoch"])
         seed = start_pass(order, loader, iterator, draws_seed=last is None)
         skipped = iterator._num_yielded
         if last is None:
@@ -187,25 +189,27 @@ class Passes:
         self._check_known(loader)
         if newest is None:
             return _sealed(loader, _PassState(generators=now, draws_seed=True))
-        position = newest.core.state_dict()
-        ended = position["epoch"] != newest.epoch
+        position, order = newest.core.state_dict(), newest.core.batch_sampler
+        is_torchs, ended = isinstance(order, TorchOrder), position["epoch"] != newest.epoch
         if ended and newest.exhausted:
-            own = not (keeps or isinstance(newest.core.batch_sampler, TorchOrder) or is_iterable(loader))
+            own = not (keeps or is_torchs or is_iterable(loader))
             known = position if keeps or own else None
             parts = [] if known is not None else _stateful(loader)
-            states = list(map(users.snapshot, parts))
-            return _sealed(
-                loader, _PassState(generators=now, draws_seed=not keeps, position=known, stateful=states or None)
+            state = _PassState(
+                generators=now,
+                draws_seed=not keeps,
+                sampler_epoch=order.epoch_of_next_pass() if is_torchs else None,
+                position=known,
+                stateful=list(map(users.snapshot, parts)) or None,
             )
-        order = newest.core.batch_sampler
-        epoch = order.epoch_of_pass() if isinstance(order, TorchOrder) else None
+            return _sealed(loader, state)
         state = _PassState(
             generators=newest.generators,
             draws_seed=newest.draws_seed,
             ended=ended,
-            sampler_epoch=epoch,
+            sampler_epoch=order.epoch_of_pass() if is_torchs else None,
             position=position,
-            last_keys=_last_keys(newest, order, position) if isinstance(order, TorchOrder) else None,
+            last_keys=_last_keys(newest, order, position) if is_torchs else None,
         )
         return _sealed(loader, state)
 

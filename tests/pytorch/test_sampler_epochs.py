@@ -95,6 +95,31 @@ def test_a_state_between_epochs_leaves_the_epoch_to_the_program(arguments):
     assert batches(resumed, 1) == batches(loader(), 1)
 
 
+DATASETS = {
+    "map": (range(8), 2),
+    "tensors": (torch.utils.data.TensorDataset(torch.arange(8)), 2),
+    "no batches": (range(8), None),
+}
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", DATASETS)
+def test_a_state_between_epochs_with_a_sampler_of_gluonloader(kind, persistent, workers):
+    """The sampler counts its epochs by itself."""
+
+    def make():
+        options = {"num_workers": workers, "persistent_workers": persistent and workers}
+        return DataLoader(*DATASETS[kind], sampler=RandomSampler(8, seed=1), **options)
+
+    loader = make()
+    for _ in range(2):
+        lists(loader)
+        state = loader.state_dict()
+    wanted = [lists(loader) for _ in range(2)]
+    resumed = make()
+    assert [continued(resumed, state), lists(resumed)] == wanted
+
+
 def test_the_epoch_in_a_state_is_checked():
     state, _ = left_after(loader(), 1)
     with pytest.raises(ValueError, match="sampler_epoch='1': must be an int"):
