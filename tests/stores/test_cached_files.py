@@ -17,7 +17,6 @@ from gluonloader import DataLoader, FileDataset, NodeCache
 from gluonloader.dataset.cached_files import _is_like
 from gluonloader.errors import StoreError
 from gluonloader.options import OnError
-from gluonloader.stores import client
 from gluonloader.stores.folder import space_of
 
 pytest.importorskip("obstore")
@@ -233,8 +232,13 @@ def test_files_of_an_http_server(cache, server):
 
 
 def test_many_urls_do_not_start_many_fetchers(cache, server, monkeypatch):
-    starts, start = [], client._start
-    monkeypatch.setattr(client, "_start", lambda options: (starts.append(threading.current_thread()), start(options)))
+    starts, spawn = [], os.posix_spawn
+
+    def noting(*arguments, **options):
+        starts.append(threading.current_thread())
+        return spawn(*arguments, **options)
+
+    monkeypatch.setattr(os, "posix_spawn", noting)
     FileDataset([f"{server.url}/bucket/names/{name}" for name in NAMES[:4]], cache=cache)
     assert set(starts) == {threading.current_thread()}
 
