@@ -49,7 +49,7 @@ class RecordFile:
         check_cache("path", self.path, cache)
         self._file: Mapped | RemoteFile = mapped(self.path) if cache is None else cache.open(self.path)
         self.keys, offsets = self._read_index()
-        self._starts = np.array(offsets, np.int64)
+        self._starts, self._size = np.array(offsets, np.int64), len(self._file)
         self._limits = self._checked_limits()
         if isinstance(self._file, RemoteFile):
             order = np.argsort(self._starts)
@@ -72,7 +72,7 @@ class RecordFile:
     def __getstate__(self) -> dict[str, Any]:
         arguments = (self.path, self._index, self._key_type, self._partial, self._cache)
         version = self._file.remote if isinstance(self._file, RemoteFile) else None
-        return {"arguments": arguments, "size": len(self._file), "length": len(self), "version": version}
+        return {"arguments": arguments, "size": self._size, "length": len(self), "version": version}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         RecordFile.__init__(self, *state["arguments"])

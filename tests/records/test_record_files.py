@@ -206,6 +206,7 @@ def test_each_mode_refuses_the_calls_of_the_other(cases, tmp_path):
     file = IndexedRecordIO(cases)
     file.close()
     file.close()
+    assert pickle.loads(pickle.dumps(file)).keys == file.keys
     with pytest.raises(ValueError, match=r"cases.rec: the file is closed; open it again to read"):
         file.read_idx(0)
     with IndexedRecordIO(tmp_path / "w.rec", "w") as file:
