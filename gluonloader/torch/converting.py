@@ -42,7 +42,7 @@ def as_core(loader: Any, options: Mapping[str, Any]) -> CoreDataLoader:
     ours = loader if isinstance(loader, DataLoader) else DataLoader(loader.dataset, **arguments_of(loader))
     num_workers = options.get("num_workers", ours.num_workers)
     more = {**ours._gluonloader.more, **{name: options[name] for name in _CORES if name in options}}
-    for part in chain_of_torch(ours.batch_sampler or ours.sampler):
+    for part in chain_of_torch(ours.sampler if ours.batch_sampler is None else ours.batch_sampler):
         if getattr(part, "generator", part) is None:  # or it draws from torch's generator, as if samples did
             part.generator = torch.Generator().manual_seed(torch.initial_seed())
     core = core_loader(ours, batch_sampler_of(ours), 0, num_workers, more, replicas=max(1, num_workers))

@@ -124,10 +124,16 @@ def test_a_loader_of_torch_is_read_by_gluonloader_with_the_options(write, module
     load_or_skip("torch")
     code = f"""
         from {module} import DataLoader
+        from torch.utils.data import IterableDataset
         def make({passes}):
             return DataLoader(range(10), 4, shuffle=True, {passes})
         def collected():
             return DataLoader(range(10), 4, collate_fn=list, num_workers=1)
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return iter(range(6))
+        def streamed():
+            return DataLoader(Stream(), 4)
     """
     name = f"of_{module.replace('.', '_')}_{len(passes)}"
     write(f"{name}.py", textwrap.dedent(code))
@@ -138,6 +144,8 @@ def test_a_loader_of_torch_is_read_by_gluonloader_with_the_options(write, module
         assert sorted(n for batch in loader for n in batch.tolist()) == list(range(10))
     with load_factory(f"{name}:collected")() as loader:
         assert (loader.num_workers, list(loader)) == (1, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])
+    with load_factory(f"{name}:streamed")() as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
 
 
 def test_an_argument_without_default(write):
