@@ -153,7 +153,10 @@ class Passes:
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
         if isinstance(order, TorchOrder):
             order.set_epoch_of_pass(state["sampler_epoch"])
-        start_pass(order, loader, iterator, state["draws_seed"])
+        seed = start_pass(order, loader, iterator, state["draws_seed"])
+        if state["draws_seed"] and not state["ended"] and not position["batch"]:
+            # Between two passes, the position is of the last one, but the next one has its own workers.
+            position = add_checksum({**position, "seed": seed, "epoch": 0})
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers, self.more)
         set_generators = postponed(partial(core.load_state_dict, position))
