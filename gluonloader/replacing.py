@@ -18,10 +18,13 @@ def replacing(*paths: str) -> Iterator[list[str]]:
 
     Raises:
         FileNotFoundError: the folder of a file does not exist.
+        FileExistsError: there is a folder, a pipe or a device such as /dev/null, which no file may replace.
     """
     for path in paths:
         if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
             raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise FileExistsError(f"{path}: it is a folder, a pipe or a device; pass the path of a file")
     final = [os.path.realpath(path) for path in paths]  # a symbolic link stays one
     new = [f"{path}.{os.urandom(4).hex()}.part" for path in final]
     try:

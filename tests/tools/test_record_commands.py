@@ -304,6 +304,16 @@ def test_what_cannot_run_says_why(arguments, text, folder, tmp_path, monkeypatch
     assert (tmp_path / "l.lst").read_text() == "0\t1\tb/2.jpg\n"
 
 
+@pytest.mark.parametrize("name", ["o.rec", "o.idx"])
+def test_make_does_not_replace_a_pipe_or_a_device(name, folder, tmp_path, capsys):
+    """As /dev/null, which every program of the machine needs."""
+    os.mkfifo(tmp_path / name)
+    assert records("make", tmp_path / "o.rec", folder) == 2
+    assert f"{tmp_path / name}: it is a folder, a pipe or a device; pass" in capsys.readouterr().err
+    assert (tmp_path / name).is_fifo()
+    assert sorted(os.listdir(tmp_path)) == sorted({"images", name})
+
+
 def test_make_leaves_the_old_file_if_it_fails(folder, tmp_path, monkeypatch, capsys):
     assert records("make", tmp_path / "o.rec", folder) == 0
     before = content(tmp_path / "o.rec")
