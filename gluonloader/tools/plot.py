@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .arguments import add_json, describe
-from .pictures import STAGES, Recording, Span, draw_recording
+from .pictures import STAGES, Recording, Span, check_path, draw_recording
 from .printing import show
 
 _EXAMPLES: Final = """\
@@ -29,6 +29,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def plot(options: argparse.Namespace) -> int:
     """Writes the picture."""
     recording = read(options.trace)
+    check_path(options.picture)
     draw_recording(recording, options.picture)
     waited = sum(span.length for span in recording.spans if span.stage == "next")
     if options.json:

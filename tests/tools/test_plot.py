@@ -53,3 +53,13 @@ def test_another_file_is_an_error(text, tmp_path, capsys):
 def test_a_missing_file_is_an_error(tmp_path, capsys):
     assert main(["plot", str(tmp_path / "run.json"), str(tmp_path / "run.png")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["run", "run.text", "nowhere/run.png"])
+def test_a_picture_that_cannot_be_written_is_an_error(name, trace, tmp_path, capsys):
+    """matplotlib adds an ending to a path without one, so the file would not be the one that is printed."""
+    pytest.importorskip("matplotlib")
+    assert main(["plot", str(trace), str(tmp_path / name)]) == 2
+    right = "there is no folder" if name.startswith("nowhere") else "the file must end with .png, .svg or .pdf"
+    assert right in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
