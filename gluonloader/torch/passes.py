@@ -193,7 +193,8 @@ class Passes:
         if newest is None:
             return _sealed(loader, _PassState(generators=now, draws_seed=True))
         position, order = newest.core.state_dict(), newest.core.batch_sampler
-        is_torchs, ended = isinstance(order, TorchOrder), position["epoch"] != newest.epoch
+        is_torchs = isinstance(order, TorchOrder)
+        ended = position["epoch"] != newest.epoch
         if ended and newest.exhausted:
             own = not (keeps or is_torchs or is_iterable(loader))
             known = position if keeps or own else None
