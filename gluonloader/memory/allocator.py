@@ -149,7 +149,7 @@ class Arena:
         self._elsewhere: list[tuple[Any, int, int, int]] = []
         self._to_copy: list[tuple[NDArray[Any], int]] = []
         self._bounds: list[Span] = []  # of the arrays of the batch
-        self._has_views = False  # other arrays do not overlap
+        self._has_views = False  # without views, no arrays overlap
 
     @property
     def overflowed(self) -> bool:

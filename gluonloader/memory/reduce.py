@@ -59,9 +59,9 @@ def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
         return None
     names: list[str] = []
     if frameworks:
-        owners = [frameworks.get(type(array)) for array in arrays]
-        names = ["" if owner is None else owner.name for owner in owners]
-        arrays = [a if owner is None else owner.to_numpy(a) for a, owner in zip(arrays, owners, strict=True)]
+        found = [frameworks.get(type(array)) for array in arrays]
+        names = ["" if framework is None else framework.name for framework in found]
+        arrays = [a if framework is None else framework.to_numpy(a) for a, framework in zip(arrays, found, strict=True)]
     for array in arrays:
         if array is None or array.dtype.hasobject or needs_pickle(array.dtype):
             return None
