@@ -14,6 +14,7 @@ from typing import Any
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, hide_own_frames, warn
 from ..frameworks import state_from_json
+from ..guests import hugging_face
 from ..indices import checksum_of
 from ..loader import DataLoader as CoreDataLoader
 from ..messages import message
@@ -405,7 +406,7 @@ def _keeps_workers(loader: Any) -> bool:
 def _stateful(loader: Any) -> list[Any]:
     """The sampler and the dataset, if they have a state and this process uses them."""
     used = [] if is_iterable(loader) else [sampler_of(loader)]
-    if not loader.num_workers:
+    if not (loader.num_workers or hugging_face.is_stream(loader.dataset)):  # whose state after its end has no samples
         used.append(loader.dataset)
     return list(filter(has_state, used))
 

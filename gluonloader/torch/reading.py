@@ -22,7 +22,9 @@ import numpy as np
 
 from ..dataset.bulk import are_ints
 from ..dataset.iterable import IterableDataset
+from ..dataset.opening import at_epoch
 from ..frameworks import owner
+from ..guests import hugging_face
 from ..messages import message
 from ..rows import Rows
 from ..state import has_state
@@ -153,14 +155,18 @@ class Replica:
 
     def __iter__(self) -> Iterator[Any]:
         dataset = self._replicas.dataset
-        if has_state(dataset):
-            return _StatefulBatches(self._replicas, iter(dataset))
+        if hugging_face.is_stream(dataset):  # it would start each later epoch at a state that was loaded, too
+            dataset = at_epoch(dataset, dataset.epoch)
+        if has_state(dataset) and not hugging_face.loses_samples(dataset):
+            return _StatefulBatches(self._replicas, iter(dataset), dataset)
         if _seeded is not None:
             info = get_worker_info()
             seeded = _SeededBatches(self._replicas, dataset, _seeded.of_epoch(0 if info is None else info.epoch))
-            return _StatefulBatches(self._replicas, seeded._samples) if has_state(seeded._samples) else seeded
+            return _StatefulBatches(self._replicas, seeded._samples, dataset) if has_state(seeded._samples) else seeded
         samples = iter(dataset)
-        return (_StatefulBatches if has_state(samples) else _Batches)(self._replicas, samples)
+        if has_state(samples):
+            return _StatefulBatches(self._replicas, samples, dataset)
+        return _Batches(self._replicas, samples)
 
 
 class _Batches:
@@ -187,17 +193,20 @@ class _Batches:
 class _StatefulBatches(_Batches):
     """Batches of a dataset that can save where it stands."""
 
+    def __init__(self, replicas: Replicas, samples: Any, dataset: Any) -> None:
+        super().__init__(replicas, samples)
+        self._dataset = dataset
+
     def state_dict(self) -> dict[str, Any]:
-        owner = self._samples if has_state(self._samples) else self._replicas.dataset
+        owner = self._samples if has_state(self._samples) else self._dataset
         return {"dataset": owner.state_dict(), "ended": self._ended}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        dataset = self._replicas.dataset
         if has_state(self._samples):
             self._samples.load_state_dict(state["dataset"])
         else:
-            dataset.load_state_dict(state["dataset"])
-            self._samples = iter(dataset)
+            self._dataset.load_state_dict(state["dataset"])
+            self._samples = iter(self._dataset)
         self._ended = state["ended"]
 
 

@@ -232,3 +232,32 @@ def test_an_order_of_seeded_workers_goes_on_after_a_resume():
     first, second = lists(whole), lists(whole)
     state, _ = left_after(make(), 4)
     assert [continued(resumed, pickle.loads(pickle.dumps(state))), lists(resumed)] == [first[4:], second]
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (1, True)])
+@pytest.mark.filterwarnings("ignore:resuming .* reads")  # a shuffle buffer is not in the state
+@pytest.mark.parametrize("buffer", [0, 5])
+def test_epochs_after_a_resume_of_a_stream_of_hugging_face(workers, persistent, buffer):
+    datasets = pytest.importorskip("datasets")
+
+    def make():
+        stream = datasets.Dataset.from_dict({"x": list(range(11))}).to_iterable_dataset(num_shards=2)
+        stream = stream.shuffle(seed=1, buffer_size=buffer) if buffer else stream
+        return OURS(stream, 2, collate_fn=pick, num_workers=workers, persistent_workers=persistent)
+
+    def pick(rows):
+        return [row["x"] for row in rows]
+
+    def numbers(batches):
+        return [number for batch in batches for number in batch]
+
+    saving, resumed, later = make(), make(), make()
+    batches = iter(saving)
+    first = next(batches)
+    resumed.load_state_dict(saving.state_dict())
+    rest = numbers(batches)
+    assert numbers(resumed) == rest
+    assert sorted(first + rest) == list(range(11))
+    later.load_state_dict(resumed.state_dict())
+    for loader in (resumed, later):
+        assert sorted(numbers(loader)) == list(range(11))
