@@ -255,7 +255,8 @@ class _Rows(Iterator[Segments]):
             number, self._read = self._read, self._read + 1
             if isinstance(sample, Indexed):
                 number, sample = sample.index, sample.sample
-            document = self._packing.document(number, self._transformed(sample))
+            sample = reduce(lambda value, transform: transform(value), self._transforms, sample)
+            document = self._packing.document(number, sample)
         except Exception:
             self._lengths.append(-1)
             if self._resumed is None or self._lengths.count(-1) > self._resumed.errors:
@@ -263,12 +264,6 @@ class _Rows(Iterator[Segments]):
         else:
             window.append(document)
             self._lengths.append(len(document))
-
-    def _transformed(self, sample: Any) -> Any:
-        try:
-            return reduce(lambda value, transform: transform(value), self._transforms, sample)
-        except StopIteration as error:
-            raise RuntimeError("a transform of a document raised StopIteration") from error
 
     def _plan(self, window: list[_Document]) -> None:
         resumed, self._resumed = self._resumed, None
