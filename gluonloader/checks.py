@@ -37,8 +37,8 @@ def as_dtype(dtype: Any, expected: str = "must be a dtype of NumPy, e.g. 'float3
     try:
         found: np.dtype[Any] = np.dtype(dtype)
         return found
-    except TypeError as error:
-        raise bad_argument("dtype", dtype, f"{expected} ({error})") from None
+    except TypeError:
+        raise bad_argument("dtype", dtype, expected) from None
 
 
 def check_shard(num_shards: Any, index: Any) -> tuple[int, int]:

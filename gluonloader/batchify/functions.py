@@ -85,7 +85,7 @@ class Pad:
             check_int("round_to", round_to, 1, "must be an int >= 1, or None")
         if axis is not None:
             check_int("axis", axis, None, "pass the axis of a sample that may differ in size, or None for all axes")
-        dtype = None if dtype is None else as_dtype(dtype, "must be a NumPy dtype or None")
+        dtype = None if dtype is None else as_dtype(dtype, "must be a dtype of NumPy, e.g. 'float32', or None")
         if dtype is not None and _filler(val, dtype) is None:
             raise bad_argument("val", val, f"dtype={dtype} cannot represent it; pass another val or dtype")
         self._val, self._dtype, self._round_to = val, dtype, round_to or 1

@@ -356,9 +356,10 @@ def write_tokens(prefix: str, documents: Iterable[Any], dtype: Any) -> int:
     Raises:
         TokenError: a token does not fit in the dtype; the text names the document.
     """
-    prefix, kind = without_ending(prefix), as_dtype(dtype).newbyteorder("<")
+    right = f"must be one of {', '.join(WRITABLE)}"
+    prefix, kind = without_ending(prefix), as_dtype(dtype, right).newbyteorder("<")
     if kind not in _CODES:
-        raise bad_argument("dtype", dtype, f"must be one of {', '.join(WRITABLE)}")
+        raise bad_argument("dtype", dtype, right)
     with replacing(f"{prefix}.idx", f"{prefix}.bin") as (index, tokens):
         with open(tokens, "wb") as file:
             lengths = [_append(file, document, kind, number) for number, document in enumerate(documents)]

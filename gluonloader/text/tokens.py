@@ -509,8 +509,9 @@ def _checked_dtype(dtype: Any, index_path: str) -> Any:
     if dtype is None:
         right = f"there is no {index_path}, so pass the dtype of the tokens, e.g. dtype='uint16'"
         raise bad_argument("dtype", dtype, right)
-    if as_dtype(dtype).kind not in "iu":
-        raise bad_argument("dtype", dtype, f"tokens are ints; pass one of {', '.join(WRITABLE)}")
+    right = f"tokens are ints; pass one of {', '.join(WRITABLE)}"
+    if as_dtype(dtype, right).kind not in "iu":
+        raise bad_argument("dtype", dtype, right)
     return dtype
 
 

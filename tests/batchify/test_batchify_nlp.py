@@ -171,7 +171,7 @@ def test_an_empty_list_has_no_dtype():
         ({"axis": 1.0}, "axis=1.0: pass the axis"),
         ({"axis": (0, 1)}, r"axis=\(0, 1\): pass the axis"),
         ({"axis": True}, "axis=True: pass the axis"),
-        ({"dtype": "integer"}, "dtype='integer': must be a NumPy dtype or None"),
+        ({"dtype": "integer"}, "dtype='integer': must be a dtype of NumPy, e.g. 'float32', or None"),
         ({"round_to": 1.5}, "round_to=1.5: must be an int >= 1"),
         ({"round_to": 0}, "round_to=0: must be an int >= 1"),
         ({"round_to": -1}, "round_to=-1: must be an int >= 1"),

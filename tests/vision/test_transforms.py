@@ -425,7 +425,7 @@ def test_images_with_few_rows_or_many_channels_are_accepted(shape):
         (lambda: transforms.RandomResizedCrop(3, ratio=(1, float("inf"))), r"^ratio=\(1, inf\): must be .* < infinity"),
         (
             lambda: transforms.Cast("flaot32"),
-            r"^dtype='flaot32': must be a dtype of NumPy, e.g. 'float32' \(.*understood\)",
+            r"^dtype='flaot32': must be a dtype of NumPy, e.g. 'float32'; did you mean 'float32'\?",
         ),
         (lambda: transforms.Normalize(0, 0), r"^std=0: must be a number > 0"),
         (lambda: transforms.Normalize("a"), r"^mean='a': must be a number, or a list"),
