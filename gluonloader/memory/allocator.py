@@ -174,8 +174,9 @@ class Arena:
 
         All copies are made by `write`, so that the slab grows only once.
         """
-        located = self._located.get(id(array)) if array.flags.c_contiguous else None  # its strides may have been set
-        located = located or self._locate(array)
+        located = self._located.get(id(array))
+        if located is None or not array.flags.c_contiguous:  # the strides of an array may have been set
+            located = self._locate(array)
         self._bounds.append(located[2])
         return located[1]
 

@@ -110,7 +110,11 @@ class Trace:
         self._end()
         self._stopped = True
         atexit.unregister(self.stop)
-        events = [*_rows(self._reports), *_program(self._drawn, [*self._delivered, *self._failed])]
+        calls, reports = [*self._delivered, *self._failed], self._reports
+        if self.full:  # workers have made others ahead, which do not belong to the recording
+            came = _numbers_of(calls)
+            reports = [report for report in reports if (report.epoch, report.batch) in came]
+        events = [*_rows(reports), *_program(self._drawn, calls)]
         events.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
         start = min((event["ts"] for event in events), default=0)
         for event in events:
@@ -135,6 +139,11 @@ class Trace:
 def _span(name: str, row: int, start: int, end: int, **arguments: Any) -> dict[str, Any]:
     span = {"name": name, "ph": "X", "ts": start, "dur": end - start, "pid": _PROCESS, "tid": row}
     return {**span, "args": arguments} if arguments else span
+
+
+def _numbers_of(calls: list[_Call]) -> set[tuple[int, int]]:
+    """The epochs and the numbers of the batches of these calls."""
+    return {(call.epoch, call.batch) for call in calls}
 
 
 def _name(made: _Drawn | _Call | BatchReport) -> str:
@@ -174,7 +183,7 @@ def _rows(reports: list[BatchReport]) -> Iterator[dict[str, Any]]:
 
 def _program(drawn: list[_Drawn], calls: list[_Call]) -> Iterator[dict[str, Any]]:
     """The spans of the program, and the counters."""
-    came = {(call.epoch, call.batch) for call in calls}
+    came = _numbers_of(calls)
     for draw in drawn:
         yield _span(f"draw {_name(draw)}", _PROGRAM, draw.at_ns, draw.at_ns)
         if (draw.epoch, draw.batch) in came:
